@@ -42,6 +42,8 @@ class Example:
 
 
 ORDERS: Final = {"topic": "orders"}
+REMINDERS: Final = {"topic": "reminders"}
+SCHEDULE_ID: Final = "019b7a12-9c00-7c1e-a3d1-5e0f9b2c4000"
 TRANSACTION_ID: Final = "0b6ff7a6-3c0c-4c9e-9d55-6a1d0c6b2f11"
 PRODUCER_EPOCH: Final = 60_000_000
 TRANSACTION: Final = {"transaction": TRANSACTION_ID}
@@ -341,6 +343,24 @@ STORY: Final = (
             "acknowledgements": [_settled(0, "accept", topic="requests")],
             "produce": [{"topic": "prices", "records": [{"value": {"id": 1, "price": 9.5}}]}],
         },
+    ),
+    Example(
+        "schedule",
+        apis.SCHEDULE_RECORDS,
+        "A reminder for tomorrow",
+        path=REMINDERS,
+        headers={"Idempotency-Key": "remind-ann-of-1"},
+        body={"records": [{"key": "ann", "value": {"order": 1}, "delay_ms": 86_400_000}]},
+    ),
+    Example("scheduled", apis.LIST_SCHEDULED_RECORDS, "What waits for its time", path=REMINDERS),
+    Example("scheduled-one", apis.GET_SCHEDULED_RECORD, "One of them", path={**REMINDERS, "schedule": SCHEDULE_ID}),
+    Example("cancel", apis.CANCEL_SCHEDULED_RECORDS, "Take it back", path=REMINDERS, body={"key": "ann"}),
+    Example(
+        "scheduled-none",
+        apis.GET_SCHEDULED_RECORD,
+        "It was cancelled",
+        path={**REMINDERS, "schedule": SCHEDULE_ID},
+        status=404,
     ),
     Example("transaction-to-settle", apis.BEGIN_TRANSACTION, "A step of several requests", body={}),
     Example(

@@ -65,7 +65,7 @@ KAFKA_CODES: Final[Mapping[Error, int]] = {
     Throttled.error: 89,
     Error("PRODUCER_FENCED", 409, "Producer is fenced"): 90,
     Error("INVALID_UPDATE_VERSION", 409, "Another version is there"): 95,
-    Error("RESOURCE_NOT_FOUND", 404, "Unknown key"): 91,
+    Error("RESOURCE_NOT_FOUND", 404, "Unknown key or schedule"): 91,
     Error("UNKNOWN_TOPIC_ID", 404, "Unknown topic id"): 100,
     Error("TRANSACTIONAL_ID_NOT_FOUND", 404, "Unknown transaction"): 105,
     Error("FENCED_MEMBER_EPOCH", 409, "Member epoch is fenced"): 110,

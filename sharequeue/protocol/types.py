@@ -145,6 +145,10 @@ MAX_SETTLED: Final = 10_000
 """As MAX_ACKNOWLEDGEMENTS, in one commit of a transaction."""
 MAX_RECORDS: Final = 10_000
 """In one produce request."""
+MAX_SCHEDULE_MS: Final = 3653 * 24 * 3600 * 1000
+"""How far ahead a record may be scheduled: ten years."""
+MAX_CANCELLED: Final = 1000
+"""Scheduled records that one call cancels."""
 MAX_ERRORS: Final = 50
 """Failed partitions that one answer lists; further ones are only counted."""
 MAX_HEADERS: Final = 1000

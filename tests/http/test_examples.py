@@ -14,7 +14,7 @@ import httpx
 from jsonschema import Draft202012Validator
 
 import sharequeue.openapi.examples as examples_module
-from sharequeue.openapi.examples import KEY_ID, PRODUCER_EPOCH, STORY, TRANSACTION_ID, Example, answers
+from sharequeue.openapi.examples import KEY_ID, PRODUCER_EPOCH, SCHEDULE_ID, STORY, TRANSACTION_ID, Example, answers
 from sharequeue_http.forms.api import Api, path_of
 from tests.openapi.public import public_document
 
@@ -24,6 +24,10 @@ PLAIN: Final[dict[str, Any]] = {
     "topic_id": "4799b8f4-4040-412c-b59e-2e8f4ad3c001",
     "__dlq.errors.topic.id": "4799b8f4-4040-412c-b59e-2e8f4ad3c001",
     "transaction_id": TRANSACTION_ID,
+    "schedule_id": SCHEDULE_ID,
+    "cancelled": [SCHEDULE_ID],
+    "deliver_at_ms": NOW_MS + 86_400_000,
+    "__scheduled.created_ms": str(NOW_MS),
     "began_at_ms": NOW_MS,
     "age_ms": 20,
     "ended_at_ms": NOW_MS + 500,
@@ -84,6 +88,7 @@ class Player:
         self._record = record
         self._topic_ids: dict[str, str] = {}
         self._transaction = ""
+        self._schedule = ""
         self._key_id = ""
         self._producer_epoch = 0
         self.found: dict[str, Any] = {}
@@ -106,6 +111,8 @@ class Player:
         path = dict(example.path)
         if "transaction" in path:
             path["transaction"] = self._transaction
+        if "schedule" in path:
+            path["schedule"] = self._schedule
         if "topic_id" in path:
             path["topic_id"] = self._topic_ids["orders"]
         if "key_id" in path:
@@ -137,13 +144,16 @@ class Player:
         if response.status_code == 201 and "transaction_id" in answer:
             self._transaction = answer["transaction_id"]
             self._producer_epoch = answer["producer_epoch"]
-        if "key" in answer:
+        if "scheduled" in answer:
+            self._schedule = answer["scheduled"][0]["schedule_id"]
+        if "key" in answer and "key_id" in answer:
             self._key_id = self._key_id or answer["key_id"]
             answer["key"] = f"sq_{KEY_ID}_" + "0" * 64 + "_4f1d2c3b"
         if "topic_id" in answer:
             self._topic_ids[answer["name"]] = answer["topic_id"]
-        if self._transaction:  # texts name it too
-            answer = json.loads(json.dumps(answer).replace(self._transaction, TRANSACTION_ID))
+        for id_of_story, known in ((self._transaction, TRANSACTION_ID), (self._schedule, SCHEDULE_ID)):
+            if id_of_story:  # texts name it too
+                answer = json.loads(json.dumps(answer).replace(id_of_story, known))
         return response.status_code, plain(answer)
 
     def _stream(self, example: Example) -> tuple[int, str]:

@@ -63,6 +63,7 @@ from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
 from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.readiness import ReadinessCheck
 from sharequeue_gateway.http.records_api import RecordsApi
+from sharequeue_gateway.http.scheduled_api import ScheduledApi
 from sharequeue_gateway.http.settle_api import SettleApi
 from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
@@ -88,7 +89,9 @@ from sharequeue_gateway.leader.reports.queue_series import QueueSeries
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.producing import log_metrics
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
+from sharequeue_gateway.producing.mover import Mover
 from sharequeue_gateway.producing.producer import Producer
+from sharequeue_gateway.producing.scheduler import Scheduler
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.reading.cache import BatchCache
@@ -151,6 +154,7 @@ class Leading(NamedTuple):
     """The record log, and the objects that lead share-partitions."""
 
     record_log: PostgresRecordLog
+    mover: Mover
     append_news: AppendNews
     leader: Leader
     led: LedIndex
@@ -239,6 +243,7 @@ async def prepare(settings: Settings) -> Service:
         leading.append_news.publish,
         partial(leading.append_news.listen, record_log.hear_of),
         leading.retention.run,
+        leading.mover.run,
     )
 
     async def close() -> None:
@@ -258,6 +263,7 @@ def _set_gauges(leading: Leading, delivering: Delivering) -> None:
     metrics.STREAMS.set_function(delivering.streams.count)
     led_metrics.watch(leading.leader.all, lambda: delivering.fetcher.fetches.count, leading.dead_letters.records)
     log_metrics.watch(leading.record_log)
+    metrics.SCHEDULED_OVERDUE_SECONDS.set_function(leading.mover.overdue_s)
     metrics.PENDING_RECORDS.set_function(leading.pending.records)
     metrics.OLDEST_PENDING_SECONDS.set_function(leading.pending.oldest_s)
     metrics.OLDEST_UNAPPLIED_SECONDS.set_function(lambda: leading.pending.oldest_unapplied_s)
@@ -356,6 +362,7 @@ def _leading(base: Base, settings: Settings) -> Leading:
         log_news,
         reading_bytes=settings.max_unsent_bytes,
         transactions=_transaction_options(settings),
+        scheduled=(settings.max_scheduled_records, settings.max_scheduled_bytes),
     )
     readers = Readers(base.database.query)
     loader = Loader(
@@ -385,6 +392,7 @@ def _leading(base: Base, settings: Settings) -> Leading:
     )
     return Leading(
         record_log=record_log,
+        mover=Mover(record_log.scheduled, partial(cluster.sweeps, "scheduled", 0)),
         append_news=append_news,
         leader=leader,
         led=led,
@@ -547,6 +555,9 @@ def _apis(
             delivering.members,
         ),
         ProduceApi(producer, arrow_producer, delivering.appends, owners),
+        ScheduledApi(
+            Scheduler(producer, record_log.scheduled, leading.mover, clock), record_log.scheduled, metadata, owners
+        ),
         TransactionsApi(
             record_log.transactions,
             delivering.commits,

@@ -114,6 +114,19 @@ APPENDS_ELSEWHERE = Counts[str](
     "the latter two this gateway appends itself.",
     ["outcome"],
 )
+SCHEDULED_RECORDS = Gauge(
+    "sharequeue_scheduled_records", "Scheduled records that wait for their time in all topics, up to 15 s ago."
+)
+SCHEDULED_OVERDUE_SECONDS = Gauge(
+    "sharequeue_scheduled_overdue_seconds",
+    "How long the earliest scheduled record has been due and is not in the log: 0 while records enter it in time.",
+)
+SCHEDULED_MOVED = Counter(
+    "sharequeue_scheduled_moved", "Scheduled records that this gateway moved into the log when they were due."
+)
+SCHEDULED_REMOVED = Counter(
+    "sharequeue_scheduled_removed", "Scheduled records that this gateway removed because their topic was deleted."
+)
 DEAD_LETTERS = Counts[str](
     "sharequeue_dead_letter_records", "Dead letters written (DeadLetterQueueRecordCount).", ["group"]
 )

@@ -97,6 +97,11 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
     a tenth also while it is alone, so that others find room. Nothing with `authentication=off`."""
     max_open_transactions: Positive = 10_000
     """Open transactions over all gateways. A further one gets 429."""
+    max_scheduled_records: Positive = 10_000_000
+    """Scheduled records of one topic. A request that would add more gets 429. All gateways need the same value."""
+    max_scheduled_bytes: Positive = 10 * 1024 * 1024 * 1024
+    """Bytes of the scheduled records of one topic. A request that would add more gets 429. All gateways need the same
+    value."""
     max_transaction_bytes: Positive = 1024 * 1024 * 1024
     """Bytes of the records of one transaction. A further produce gets 413. Each gateway counts the records that it
     takes, so a transaction over several gateways may reach the bound at each of them."""

@@ -27,8 +27,8 @@ RECORD_RUNS: Final = "application/vnd.sharequeue.record-runs.v1"
 """See `sharequeue.protocol.record_runs`."""
 
 _SESSION_ERRORS = ("SHARE_SESSION_NOT_FOUND", "INVALID_SHARE_SESSION_EPOCH")
-_IDEMPOTENCY_KEY = ("Idempotency-Key", "1 to 128 characters; a repeat within 24 hours gets the first answer again")
-_IDEMPOTENCY_RETENTION = (
+IDEMPOTENCY_KEY = ("Idempotency-Key", "1 to 128 characters; a repeat within 24 hours gets the first answer again")
+IDEMPOTENCY_RETENTION = (
     "Idempotency-Retention-Ms",
     "how long the key is remembered, up to 604800000 (7 days); each repeat must have the same value",
 )
@@ -108,7 +108,7 @@ PRODUCE_RECORDS = _call(
     request=ProduceRequest,
     response=ProduceResponse,
     errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
-    headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
+    headers=(IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
     check_body=bounds.check_records,
     large=True,
     access=_PRODUCE,
@@ -125,7 +125,7 @@ PRODUCE_ARROW = _call(
     "Its buffers may be compressed with LZ4, and after decompression have at most `max_request_bytes`.",
     response=ProducedBatches,
     errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
-    headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
+    headers=(IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
     raw_body=True,
     large=True,
     media_type=ARROW_STREAM,
@@ -141,8 +141,8 @@ PRODUCE_RAW_RECORD = _call(
     response=ProduceResponse,
     errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(
-        _IDEMPOTENCY_KEY,
-        _IDEMPOTENCY_RETENTION,
+        IDEMPOTENCY_KEY,
+        IDEMPOTENCY_RETENTION,
         _TRANSACTION_ID,
         ("Record-Key", "the record's key as text; records of one key go to one partition"),
         ("Record-Partition", "the partition; without it the key's hash or the next partition in turn"),
@@ -203,7 +203,7 @@ ACKNOWLEDGE_RECORDS = _call(
         "KAFKA_STORAGE_ERROR",
         "REQUEST_TIMED_OUT",
     ),
-    headers=(_IDEMPOTENCY_KEY, _IDEMPOTENCY_RETENTION),
+    headers=(IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION),
     check_body=bounds.check_values,
     large=True,
     access=ACKNOWLEDGE_ACCESS,

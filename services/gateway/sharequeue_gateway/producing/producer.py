@@ -51,6 +51,7 @@ class Prepared(NamedTuple):
     appends: list[PartitionAppend]
     body: Callable[[Sequence[int]], bytes]
     plain: bool = False
+    places: Places = None
 
 
 class Producer:
@@ -168,7 +169,7 @@ class Producer:
             appends = [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms)]
         else:
             appends, places = await self._spread(topic, records, tails, timestamp_ms, large)
-        return Prepared(topic, appends, partial(produced_body, appends, places))
+        return Prepared(topic, appends, partial(produced_body, appends, places), places=places)
 
     async def _check_depths(self, records: Sequence[ProduceRecord], tails: Sequence[bytes]) -> None:
         most = self._max_value_depth
@@ -285,7 +286,7 @@ def _choose(records: Sequence[ProduceRecord], partitions: int, turn: int) -> lis
         partition = record.partition
         if partition is None:
             partition = turn
-            key = _key(record)
+            key = bytes_of_key(record)
             if key is not None:
                 keyed[index] = key
         chosen.append(partition)
@@ -294,7 +295,7 @@ def _choose(records: Sequence[ProduceRecord], partitions: int, turn: int) -> lis
     return chosen[0] if chosen.count(chosen[0]) == len(chosen) else chosen
 
 
-def _key(record: ProduceRecord) -> bytes | None:
+def bytes_of_key(record: ProduceRecord) -> bytes | None:
     """The bytes of a record's key; None: it has none."""
     if record.key:
         text = bytes(record.key)

@@ -237,7 +237,7 @@ class LockedAppend:
             base_offsets = [batch.base_offset for _, batch in inserted]
             if within is not None:
                 await within.write(connection, request.places, base_offsets)
-            kept = None if key is None else await _keep(connection, key, base_offsets)
+            kept = None if key is None else await keep_answer(connection, key, base_offsets)
         self.publish(inserted)
         if within is not None:
             within.count(time.monotonic() - began)
@@ -347,7 +347,7 @@ def new_key(key: IdempotencyKey, base_offset: int) -> key_store.NewKey:
     return key_store.NewKey(lock_of(key), key.key, key.path, key.caller, key.fingerprint, key.answer([base_offset]))
 
 
-async def _keep(connection: Any, key: IdempotencyKey, base_offsets: Sequence[int]) -> bytes:
+async def keep_answer(connection: Any, key: IdempotencyKey, base_offsets: Sequence[int]) -> bytes:
     """Store the answer with its key. Returns: the answer."""
     answer = key.answer(base_offsets)
     await key_store.keep_key(

@@ -37,6 +37,7 @@ from sharequeue_gateway.record_log.removing import purging, trimming
 from sharequeue_gateway.record_log.removing.compacting import Compaction
 from sharequeue_gateway.record_log.removing.retaining import Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
+from sharequeue_gateway.record_log.scheduled.scheduled_log import ScheduledLog
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.ending import Ending
 from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS, PostgresTransactions, TransactionOptions
@@ -76,6 +77,7 @@ class PostgresRecordLog:
         reading_bytes: int = 256 << 20,
         deadline_s: float = 10.0,
         transactions: TransactionOptions = DEFAULTS,
+        scheduled: tuple[int, int] = (10_000_000, 10 << 30),
     ) -> None:
         self.database = database
         self._cache = cache
@@ -86,6 +88,7 @@ class PostgresRecordLog:
         locked_append = LockedAppend(database, self._known, deadline_s)
         self.appender = Appender(database, self._known, locked_append, deadline_s)
         self.dead_letters = DeadLetterLog(database, locked_append, deadline_s)
+        self.scheduled = ScheduledLog(database, locked_append, deadline_s, *scheduled)
         self.transactions = PostgresTransactions(database, self.appender, ending, transactions)
         self._retaining = Retaining(database.query)
         self.compaction = Compaction(database, self._cache)

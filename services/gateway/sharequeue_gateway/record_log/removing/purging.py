@@ -23,6 +23,8 @@ TABLES: Final = (
     "open_dead_letters",
     "open_dead_letter_counts",
     "aborted_transactions",
+    "scheduled_records",
+    "scheduled_counts",
 )
 """Tables of other modules with rows of a topic, which go with it."""
 

@@ -1,0 +1,104 @@
+"""The loop that moves scheduled records into the log when they are due. Each gateway has one.
+
+It looks when the next record that it knows of is due, and at least once a second; where another gateway has this duty,
+every five seconds. So a million records for next week cost one look into an index a second. A record that this gateway
+schedules for an earlier time brings its look forward.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from sharequeue.service.failed_looks import count_failed_look
+from sharequeue_gateway import metrics
+from sharequeue_gateway.record_log.scheduled.scheduled_log import REMOVED_AT_ONCE, ScheduledLog
+from sharequeue_http.forms.errors import ApiError
+from sharequeue_http.log import fields
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+OTHERS_LOOK_S: Final = 5.0
+LEAST_S: Final = 0.02
+"""The shortest pause between two looks: what becomes due in it is moved together."""
+MOVED_BY_OTHERS_S: Final = 0.1
+"""The pause of a gateway while another one has locked all that is due."""
+COUNT_S: Final = 15.0
+"""How often the scheduled records are counted, and those of deleted topics are removed."""
+
+
+class Mover:
+    """Moves what is due. `on_duty`: whether this gateway is the one that looks each second."""
+
+    def __init__(self, scheduled: ScheduledLog, on_duty: Callable[[], bool]) -> None:
+        self._scheduled = scheduled
+        self._on_duty = on_duty
+        self._sooner = asyncio.Event()
+        self._expected = math.inf
+        """By the clock of the loop: when a record is due that was scheduled since the last look began."""
+        self._oldest_due = math.inf
+        """The same of the earliest record, as the last look has found it."""
+
+    def expect(self, in_ms: int) -> None:
+        """This gateway has scheduled a record that is due in so many ms."""
+        at = time.monotonic() + in_ms / 1000
+        if at < self._expected:
+            self._expected = at
+            self._sooner.set()
+
+    def overdue_s(self) -> float:
+        """How long the earliest record has been due and not in the log."""
+        return max(0.0, time.monotonic() - self._oldest_due)
+
+    async def run(self) -> None:
+        """Look again and again. Never returns."""
+        count_at = 0.0
+        while True:
+            pause_s = LOOK_S
+            self._expected = math.inf
+            try:
+                if time.monotonic() >= count_at:
+                    count_at = time.monotonic() + COUNT_S
+                    await self._count()
+                pause_s = await self.look()
+            except ApiError as error:
+                count_failed_look("scheduled")
+                log.warning("cannot move scheduled records into the log", extra=fields(cause=error.detail))
+            await self._pause(pause_s)
+
+    async def look(self) -> float:
+        """Move what is due. Returns: in how many seconds to look again. Raises: ApiError."""
+        now_ms, due_at_ms = await self._scheduled.next_due()
+        while due_at_ms is not None and due_at_ms <= now_ms:
+            self._oldest_due = time.monotonic() - (now_ms - due_at_ms) / 1000
+            moved = await self._scheduled.move()
+            metrics.SCHEDULED_MOVED.inc(moved.records)
+            metrics.SCHEDULED_REMOVED.inc(moved.removed)
+            now_ms, due_at_ms = await self._scheduled.next_due()
+            if not moved.records + moved.removed:  # another gateway moves what is due
+                return MOVED_BY_OTHERS_S
+        if due_at_ms is None:
+            self._oldest_due = math.inf
+            return LOOK_S if self._on_duty() else OTHERS_LOOK_S
+        self._oldest_due = time.monotonic() + (due_at_ms - now_ms) / 1000
+        longest_s = LOOK_S if self._on_duty() else OTHERS_LOOK_S
+        return min(longest_s, max(LEAST_S, (due_at_ms - now_ms) / 1000))
+
+    async def _count(self) -> None:
+        removed = REMOVED_AT_ONCE
+        while removed >= REMOVED_AT_ONCE:
+            removed = await self._scheduled.remove_of_deleted()
+            metrics.SCHEDULED_REMOVED.inc(removed)
+        metrics.SCHEDULED_RECORDS.set(await self._scheduled.total())
+
+    async def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := min(until, self._expected) - time.monotonic()) > 0:
+            self._sooner.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._sooner.wait()

@@ -1,0 +1,118 @@
+"""Makes scheduled records of a request, as produce makes records: their partitions, their JSON and their times."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from sharequeue.clock import Clock
+from sharequeue.protocol.messages.scheduled import ScheduledRecord, ScheduleRecord, ScheduleResponse
+from sharequeue_gateway.producing.mover import Mover
+from sharequeue_gateway.producing.producer import LARGE_BYTES, Prepared, Producer, aside, bytes_of_key, lasting
+from sharequeue_gateway.producing.record_tails import unfit
+from sharequeue_gateway.record_log.log import IdempotencyKey
+from sharequeue_gateway.record_log.scheduled.scheduled_log import NewRow, ScheduledLog
+from sharequeue_gateway.record_log.scheduled.scheduled_store import Row
+from sharequeue_http.forms.codec import encode
+
+CREATED_HEADER: Final = "__scheduled.created_ms"
+
+
+class Scheduler:
+    """Schedules the records of requests, and tells the mover of this gateway when the first of them is due."""
+
+    def __init__(self, producer: Producer, scheduled: ScheduledLog, mover: Mover, clock: Clock) -> None:
+        self._producer = producer
+        self._scheduled = scheduled
+        self._mover = mover
+        self._clock = clock
+
+    async def schedule(
+        self,
+        topic_name: str,
+        records: Sequence[ScheduleRecord],
+        body: bytes,
+        path: str,
+        idempotency_key: str | None,
+        retention: str | None,
+        principal: str,
+    ) -> bytes:
+        """Schedule the records, all or none. The answer is made when they are durable.
+
+        Args: as `Producer.produce`. Raises: as `Producer.prepare` and `ScheduledLog.schedule`.
+        """
+        long_known = lasting(idempotency_key, retention)
+        size = len(body)
+        await aside(size > LARGE_BYTES, _check_and_mark, records, self._clock.now_ms())
+        prepared = await self._producer.prepare(topic_name, records, size)
+        rows = await aside(size > LARGE_BYTES, new_rows, records, prepared)
+        topic_id, make_key = prepared.topic.topic_id, None
+        if idempotency_key is not None:
+            fingerprint = hashlib.sha256(body).digest()
+
+            def make_key(answer: bytes) -> IdempotencyKey:
+                key = idempotency_key or ""
+                return IdempotencyKey(principal, path, topic_id, key, fingerprint, lambda _: answer, long_known)
+
+        answer, due_in_ms = await self._scheduled.schedule(topic_id, rows, make_key, _answer)
+        if due_in_ms is not None:
+            self._mover.expect(due_in_ms)
+        return answer
+
+
+def digest_of(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+def _check_and_mark(records: Sequence[ScheduleRecord], now_ms: int) -> None:
+    """Give each record the header with the time of its request. Raises: InvalidRequest (422)."""
+    created = b'{"%b":"%d"' % (CREATED_HEADER.encode(), now_ms)
+    alone = msgspec.Raw(created + b"}")
+    for index, record in enumerate(records):
+        if (record.deliver_at_ms is None) == (record.delay_ms is None):
+            raise unfit(f"/records/{index}/deliver_at_ms", "give exactly one of deliver_at_ms and delay_ms")
+        if record.timestamp_ms is not None:
+            raise unfit(
+                f"/records/{index}/timestamp_ms", "a scheduled record gets its timestamp when it enters the log"
+            )
+        given = bytes(record.headers) if record.headers else b"{}"
+        rest = given[1:].lstrip()
+        if given[:1] != b"{" or rest[:1] == b"}":
+            record.headers = alone if given[:1] == b"{" else record.headers  # others are refused as in produce
+        else:
+            record.headers = msgspec.Raw(b"%b,%b" % (created, rest))
+
+
+def new_rows(records: Sequence[ScheduleRecord], prepared: Prepared) -> list[NewRow]:
+    """A row for each record, in the order of the request."""
+    places = prepared.places or [[*range(len(records))]]
+    found: dict[int, tuple[int, bytes]] = {}
+    for append, indexes in zip(prepared.appends, places, strict=True):
+        found.update((index, (append.partition, tail)) for index, tail in zip(indexes, append.tails, strict=True))
+    rows = []
+    for index, record in enumerate(records):
+        partition, tail = found[index]
+        key = bytes_of_key(record)
+        at_ms = record.delay_ms if record.deliver_at_ms is None else record.deliver_at_ms
+        rows.append(
+            NewRow(
+                partition,
+                at_ms or 0,
+                record.deliver_at_ms is None,
+                None if key is None else digest_of(key),
+                tail[tail.index(b',"key', 1) :],  # the timestamp comes when it enters the log
+            )
+        )
+    return rows
+
+
+def _answer(rows: Sequence[Row]) -> bytes:
+    return encode(
+        ScheduleResponse(
+            scheduled=[
+                ScheduledRecord(schedule_id=row.schedule_id, partition=row.partition, deliver_at_ms=row.deliver_at_ms)
+                for row in rows
+            ]
+        )
+    )

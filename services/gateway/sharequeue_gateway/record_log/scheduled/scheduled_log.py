@@ -1,0 +1,193 @@
+"""Schedules records, moves those that are due into the log, and cancels others: a transaction each."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from sharequeue.protocol.errors import UnknownTopicOrPartition
+from sharequeue.protocol.types import MAX_CANCELLED, MAX_SCHEDULE_MS
+from sharequeue.service.postgres_faults import FAULTS, lacks_partition
+from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.locked_append import Inserted, LockedAppend, answer_of, keep_answer
+from sharequeue_gateway.record_log.log import IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.scheduled import scheduled_store
+from sharequeue_gateway.record_log.scheduled.scheduled_store import Due, Listed, Place, Row, Sizes
+from sharequeue_http.forms.errors import InvalidRequest, Throttled
+
+MOVED_AT_ONCE: Final = 1000
+REMOVED_AT_ONCE: Final = 10_000
+MOVED_BYTES: Final = 4 << 20
+"""A move takes no further record above this size."""
+
+
+class NewRow(NamedTuple):
+    """A record to schedule. `at_ms`: its time, or with `relative` the time from now."""
+
+    partition: int
+    at_ms: int
+    relative: bool
+    key_digest: bytes | None
+    tail: bytes
+
+
+class Moved(NamedTuple):
+    """What one move did. `removed`: due records of deleted topics. Both 0: another gateway moves what is due."""
+
+    records: int
+    removed: int
+
+
+class ScheduledLog:
+    """Scheduled records. Each method may raise StorageError.
+
+    Args:
+        locked_append: appends in the transaction that deletes the rows.
+        most_records, most_bytes: of one topic.
+    """
+
+    def __init__(
+        self,
+        database: LogDatabase,
+        locked_append: LockedAppend,
+        deadline_s: float,
+        most_records: int,
+        most_bytes: int,
+    ) -> None:
+        self._database = database
+        self._locked_append = locked_append
+        self._deadline_s = deadline_s
+        self._most_records = most_records
+        self._most_bytes = most_bytes
+
+    async def schedule(
+        self,
+        topic_id: str,
+        records: Sequence[NewRow],
+        make_key: Callable[[bytes], IdempotencyKey] | None,
+        answer: Callable[[Sequence[Row]], bytes],
+    ) -> tuple[bytes, int | None]:
+        """Store the records, all or none.
+
+        Args:
+            make_key: makes the idempotency key of the request from its answer. answer: makes the answer.
+        Returns: the answer, and in how many ms the first of the records is due; None: a repeat of an earlier request.
+        Raises: UnknownTopicOrPartition: the topic is deleted; InvalidRequest (422): too far ahead; Throttled: the topic
+            has too many.
+        """
+        try:
+            async with self._database.connections.lend(self._deadline_s) as connection, connection.transaction():
+                if make_key is not None:
+                    first = await answer_of(connection, make_key(b""))
+                    if first is not None:
+                        await store.wait_for_standby(connection)
+                        return first.answer or b"", None
+                now_ms, there, deleted = await scheduled_store.look(connection, topic_id)
+                if deleted:
+                    raise UnknownTopicOrPartition("the topic was deleted")
+                self._check_room(there, records)
+                rows = _rows(records, now_ms)
+                await scheduled_store.insert(connection, topic_id, rows)
+                body = answer(rows)
+                if make_key is not None:
+                    await keep_answer(connection, make_key(body), ())
+                added = Sizes(len(rows), sum(len(row.tail) for row in rows))
+                await scheduled_store.count(connection, {topic_id: added})
+        except FAULTS as fault:
+            if lacks_partition(fault):
+                self._database.lacks_partition.set()
+            raise self._database.health.error(fault, "records cannot be scheduled") from fault
+        return body, min(row.deliver_at_ms for row in rows) - now_ms
+
+    def _check_room(self, there: Sizes, records: Sequence[NewRow]) -> None:
+        added = sum(len(record.tail) for record in records)
+        for name, most, found in (
+            ("max_scheduled_records", self._most_records, there.records + len(records)),
+            ("max_scheduled_bytes", self._most_bytes, there.bytes + added),
+        ):
+            if found > most:
+                raise Throttled(
+                    f"the topic would have {found} scheduled {name.removeprefix('max_scheduled_')}, and the most is {most}"
+                    f" ({name}): cancel some, or repeat the request when some have entered the log",
+                    limit=most,
+                    retry_after_s=10,
+                )
+
+    async def move(self) -> Moved:
+        """Move some due records into the log. A record that another gateway moves now is left to it."""
+        try:
+            async with self._database.connections.lend(self._deadline_s) as connection, connection.transaction():
+                now_ms, due = await scheduled_store.take_due(connection, MOVED_AT_ONCE, MOVED_BYTES)
+                if not due:
+                    return Moved(0, 0)
+                stays = [row for row in due if not row.gone]
+                appends = appends_of(stays, now_ms)
+                inserted: Inserted = []
+                if appends:
+                    inserted = await self._locked_append.insert(connection, appends, store.new_append_id(), [])
+                    await scheduled_store.count(connection, scheduled_store.sizes_by_topic(stays))
+        except FAULTS as fault:
+            raise self._database.health.error(fault, "scheduled records cannot enter the log") from fault
+        self._locked_append.publish(inserted)
+        return Moved(len(stays), len(due) - len(stays))
+
+    async def next_due(self) -> tuple[int, int | None]:
+        """PostgreSQL's time, and the earliest time of a scheduled record; None: there is none."""
+        return await self._database.query(scheduled_store.next_due)  # type: ignore[no-any-return]
+
+    async def remove_of_deleted(self) -> int:
+        """Remove some scheduled records of deleted topics. Returns: how many; at REMOVED_AT_ONCE there may be more."""
+        return await self._database.query(scheduled_store.remove_of_deleted, REMOVED_AT_ONCE)  # type: ignore[no-any-return]
+
+    async def total(self) -> int:
+        """How many records are scheduled in all topics."""
+        return await self._database.query(scheduled_store.total)  # type: ignore[no-any-return]
+
+    async def cancel(self, topic_id: str, which: Sequence[str] | bytes) -> list[str]:
+        """Cancel records of a topic, at most MAX_CANCELLED. `which`: their ids, or the digest of their key.
+
+        Returns: the ids of those that had not entered the log.
+        """
+        async with self._database.connection() as connection, connection.transaction():
+            if isinstance(which, bytes):
+                rows = await scheduled_store.cancel_key(connection, topic_id, which, MAX_CANCELLED)
+            else:
+                rows = await scheduled_store.cancel(connection, topic_id, which)
+            if rows:
+                await scheduled_store.count(connection, {topic_id: Sizes(-len(rows), -sum(row[1] for row in rows))})
+        return [row[0] for row in rows]
+
+    async def get(self, topic_id: str, schedule_id: str) -> Row | None:
+        return await self._database.query(scheduled_store.get, topic_id, schedule_id)  # type: ignore[no-any-return]
+
+    async def list_some(
+        self, topic_id: str, key_digest: bytes | None, after: Place, most: int
+    ) -> tuple[list[Listed], int]:
+        """As `scheduled_store.list_some`."""
+        query = partial(self._database.query, scheduled_store.list_some)
+        return await query(topic_id, key_digest, after, most)  # type: ignore[no-any-return]
+
+
+def _rows(records: Sequence[NewRow], now_ms: int) -> list[Row]:
+    """The rows of records, with their times. Raises: InvalidRequest (422): one is too far ahead."""
+    rows = []
+    for index, (record, schedule_id) in enumerate(
+        zip(records, scheduled_store.new_ids(now_ms, len(records)), strict=True)
+    ):
+        # `now_ms` is cut to whole ms: one more, and no delay ends early
+        at_ms = now_ms + record.at_ms + 1 if record.relative else record.at_ms
+        if at_ms - now_ms > MAX_SCHEDULE_MS + 1:
+            detail = f"{at_ms} is more than {MAX_SCHEDULE_MS} ms (ten years) ahead of now"
+            pointer = f"/records/{index}/deliver_at_ms"
+            raise InvalidRequest(f"{pointer}: {detail}", limit=MAX_SCHEDULE_MS, pointers=[(pointer, detail)])
+        rows.append(Row(schedule_id, record.partition, at_ms, record.key_digest, record.tail))
+    return rows
+
+
+def appends_of(rows: Sequence[Due], now_ms: int) -> list[PartitionAppend]:
+    """One append for each partition of records that enter the log now, in the order of the records."""
+    head = b',"timestamp_ms":%d' % now_ms
+    tails: dict[tuple[str, int], list[bytes]] = {}
+    for row in rows:
+        tails.setdefault((row.topic_id, row.partition), []).append(head + row.tail)
+    return [PartitionAppend(*place, of_place, now_ms) for place, of_place in tails.items()]

@@ -1,0 +1,214 @@
+"""The SQL of scheduled records, one function per statement."""
+
+import random
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sharequeue_gateway.record_log.store import Connection
+
+SLOTS: Final = 16
+"""Rows that count the scheduled records of a topic. A request takes one of them at random."""
+HEAD_BYTES: Final = 410
+"""The first bytes of a record, which hold its key if that has at most 400 bytes."""
+NOW_MS: Final = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+
+Place = tuple[int, str]
+"""A place in the order of due records: the time and the id."""
+
+
+class Row(NamedTuple):
+    """A scheduled record. `tail`: its JSON without offset and timestamp, `,"key":null,"value":1}`."""
+
+    schedule_id: str
+    partition: int
+    deliver_at_ms: int
+    key_digest: bytes | None
+    tail: bytes
+
+
+class Due(NamedTuple):
+    """A record that a move has taken. `gone`: its topic is deleted."""
+
+    topic_id: str
+    partition: int
+    deliver_at_ms: int
+    schedule_id: uuid.UUID
+    tail: bytes
+    gone: bool
+
+
+class Sizes(NamedTuple):
+    records: int
+    bytes: int
+
+
+class Listed(NamedTuple):
+    """`head`: the first HEAD_BYTES of the record, which has `size` bytes."""
+
+    schedule_id: str
+    partition: int
+    deliver_at_ms: int
+    size: int
+    head: bytes
+
+
+def new_ids(now_ms: int, count: int) -> list[str]:
+    """Ids of version 7 that ascend with the time and, within a request, with the order of its records."""
+    head = (now_ms & (1 << 48) - 1) << 80 | 7 << 76 | random.getrandbits(12) << 64 | 2 << 62
+    middle = random.getrandbits(48) << 14
+    return [str(uuid.UUID(int=head | middle | index)) for index in range(count)]
+
+
+async def look(connection: Connection, topic_id: str) -> tuple[int, Sizes, bool]:
+    """PostgreSQL's time, how much a topic has scheduled, and whether the topic is deleted."""
+    row = await connection.fetchrow(
+        f"""SELECT {NOW_MS}, coalesce(sum(records), 0)::bigint, coalesce(sum(bytes), 0)::bigint,
+              EXISTS (SELECT FROM log.partitions WHERE topic_id = $1 AND partition = 0 AND deleted)
+            FROM log.scheduled_counts WHERE topic_id = $1""",
+        topic_id,
+    )
+    return row[0], Sizes(row[1], row[2]), row[3]
+
+
+async def insert(connection: Connection, topic_id: str, rows: Sequence[Row]) -> None:
+    await connection.copy_records_to_table(
+        "scheduled_records",
+        schema_name="log",
+        columns=["schedule_id", "topic_id", "partition", "deliver_at_ms", "key_digest", "bytes", "tail"],
+        records=[(row[0], topic_id, *row[1:4], len(row.tail), row.tail) for row in rows],
+    )
+
+
+async def count(connection: Connection, changes: Mapping[str, Sizes]) -> None:
+    """Add to the counts of topics, by topic id, as the last statement of a transaction: others may wait for it."""
+    await connection.execute(
+        """INSERT INTO log.scheduled_counts AS c (topic_id, slot, records, bytes)
+           SELECT t.topic_id, $4, t.records, t.bytes
+           FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS t(topic_id, records, bytes) ORDER BY t.topic_id
+           ON CONFLICT (topic_id, slot)
+             DO UPDATE SET records = c.records + excluded.records, bytes = c.bytes + excluded.bytes""",
+        list(changes),
+        [sizes.records for sizes in changes.values()],
+        [sizes.bytes for sizes in changes.values()],
+        random.randrange(SLOTS),
+    )
+
+
+async def total(connection: Connection) -> int:
+    """How many records are scheduled in all topics."""
+    records: int = await connection.fetchval("SELECT coalesce(sum(records), 0)::bigint FROM log.scheduled_counts")
+    return records
+
+
+async def take_due(connection: Connection, most: int, most_bytes: int) -> tuple[int, list[Due]]:
+    """Delete due records, the longest due first, and skip those that another transaction has locked.
+
+    Returns: PostgreSQL's time before them, and the records in the order of their times.
+    """
+    now_ms: int = await connection.fetchval(f"SELECT {NOW_MS}")
+    rows = await connection.fetch(
+        """WITH due AS MATERIALIZED (
+             SELECT schedule_id, deliver_at_ms, bytes FROM log.scheduled_records
+             WHERE deliver_at_ms <= $1 ORDER BY deliver_at_ms, schedule_id LIMIT $2 FOR UPDATE SKIP LOCKED),
+           taken AS MATERIALIZED (
+             SELECT schedule_id FROM (
+               SELECT schedule_id, sum(bytes) OVER (ORDER BY deliver_at_ms, schedule_id) - bytes AS before FROM due) d
+             WHERE before < $3)
+           DELETE FROM log.scheduled_records s USING taken WHERE s.schedule_id = taken.schedule_id
+           RETURNING s.topic_id, s.partition, s.deliver_at_ms, s.schedule_id, s.tail, EXISTS (
+             SELECT FROM log.partitions p
+             WHERE p.topic_id = s.topic_id AND p.partition = s.partition AND p.deleted)""",
+        now_ms,
+        most,
+        most_bytes,
+    )
+    found = [Due(str(row[0]), *row[1:]) for row in rows]
+    return now_ms, sorted(found, key=lambda due: (due.deliver_at_ms, due.schedule_id))
+
+
+async def next_due(connection: Connection) -> tuple[int, int | None]:
+    """PostgreSQL's time, and the earliest time of a record: one look into an index."""
+    row = await connection.fetchrow(
+        f"""SELECT {NOW_MS}, (
+              SELECT deliver_at_ms FROM log.scheduled_records ORDER BY deliver_at_ms, schedule_id LIMIT 1)"""
+    )
+    return row[0], row[1]
+
+
+async def cancel(connection: Connection, topic_id: str, schedule_ids: Sequence[str]) -> list[Any]:
+    """Delete records by their ids. Returns: the id and the size of each that was there."""
+    return await _delete(connection, "schedule_id = ANY($2::uuid[])", topic_id, schedule_ids, len(schedule_ids))
+
+
+async def cancel_key(connection: Connection, topic_id: str, key_digest: bytes, most: int) -> list[Any]:
+    """As `cancel`, for some records with a key."""
+    return await _delete(connection, "key_digest = $2", topic_id, key_digest, most)
+
+
+async def _delete(connection: Connection, which: str, topic_id: str, value: Any, most: int) -> list[Any]:
+    """Lock the rows in the order of their times, so that two transactions never wait for each other in a circle."""
+    rows: list[Any] = await connection.fetch(
+        f"""WITH found AS MATERIALIZED (
+              SELECT schedule_id FROM log.scheduled_records WHERE topic_id = $1 AND {which}
+              ORDER BY deliver_at_ms, schedule_id LIMIT $3 FOR UPDATE)
+            DELETE FROM log.scheduled_records s USING found WHERE s.schedule_id = found.schedule_id
+            RETURNING s.schedule_id::text, s.bytes""",
+        topic_id,
+        value,
+        most,
+    )
+    return rows
+
+
+async def get(connection: Connection, topic_id: str, schedule_id: str) -> Row | None:
+    row = await connection.fetchrow(
+        """SELECT schedule_id::text, partition, deliver_at_ms, key_digest, tail FROM log.scheduled_records
+           WHERE schedule_id = $1 AND topic_id = $2""",
+        schedule_id,
+        topic_id,
+    )
+    return None if row is None else Row(*row)
+
+
+async def list_some(
+    connection: Connection, topic_id: str, key_digest: bytes | None, after: Place, most: int
+) -> tuple[list[Listed], int]:
+    """Some records of a topic behind a place, the next one due first; and how many the topic has in all."""
+    by_key = "" if key_digest is None else "AND key_digest = $5"
+    rows = await connection.fetch(
+        f"""SELECT schedule_id::text, partition, deliver_at_ms, bytes, substring(tail FROM 1 FOR {HEAD_BYTES})
+            FROM log.scheduled_records WHERE topic_id = $1 AND (deliver_at_ms, schedule_id) > ($2, $3::uuid) {by_key}
+            ORDER BY deliver_at_ms, schedule_id LIMIT $4""",
+        topic_id,
+        *after,
+        most,
+        *(() if key_digest is None else (key_digest,)),
+    )
+    _, sizes, _ = await look(connection, topic_id)
+    return [Listed(*row) for row in rows], sizes.records
+
+
+async def remove_of_deleted(connection: Connection, at_once: int) -> int:
+    """Remove some scheduled records of deleted topics, and their counts. Returns: how many."""
+    removed: int = await connection.fetchval(
+        """WITH deleted AS MATERIALIZED (SELECT DISTINCT topic_id FROM log.partitions WHERE deleted_at IS NOT NULL),
+           gone AS MATERIALIZED (
+             SELECT s.schedule_id FROM deleted d CROSS JOIN LATERAL (
+               SELECT schedule_id FROM log.scheduled_records s WHERE s.topic_id = d.topic_id LIMIT $1) s LIMIT $1),
+           removed AS (
+             DELETE FROM log.scheduled_records s USING gone WHERE s.schedule_id = gone.schedule_id RETURNING 1),
+           uncounted AS (DELETE FROM log.scheduled_counts c USING deleted d WHERE c.topic_id = d.topic_id)
+           SELECT count(*) FROM removed""",
+        at_once,
+    )
+    return removed
+
+
+def sizes_by_topic(rows: Iterable[Due]) -> dict[str, Sizes]:
+    """How much the counts of each topic must go down."""
+    found: dict[str, Sizes] = {}
+    for row in rows:
+        before = found.get(row.topic_id, Sizes(0, 0))
+        found[row.topic_id] = Sizes(before.records - 1, before.bytes - len(row.tail))
+    return found

@@ -1,0 +1,100 @@
+"""Gateways are killed while scheduled records become due: each enters the log once, and none before its time."""
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from sharequeue_gateway.record_log.store import lock_key
+
+from sharequeue.stack.stack import Stack
+from tests.cluster.calls import make_topic
+from tests.cluster.gateways import GatewayCluster
+from tests.http.calls import HANG_S, good, wait_until
+from tests.storage.database import session, waiting_for_a_lock
+
+PARTITIONS = 3
+
+
+@pytest.fixture
+def cluster(stack: Stack) -> Iterator[GatewayCluster]:
+    cluster = GatewayCluster(stack)
+    cluster.start()
+    yield cluster
+    cluster.start()
+
+
+def schedule(
+    gateway: httpx.Client, topic: str, first: int, count: int, delay_ms: int, spread_ms: int
+) -> dict[int, int]:
+    """Schedule numbers, in turn over so many ms. Returns: the time of each."""
+    records = [{"value": first + n, "delay_ms": delay_ms + n * spread_ms // count} for n in range(count)]
+    for n, record in enumerate(records):
+        record["partition"] = n % PARTITIONS
+    answer = good(gateway.post(f"/v1/topics/{topic}/scheduled", json={"records": records}))
+    return {first + n: each["deliver_at_ms"] for n, each in enumerate(answer["scheduled"])}
+
+
+def entered(gateway: httpx.Client, topic: str) -> list[tuple[int, int]]:
+    """Each record of the topic: its number, and when it entered the log."""
+    found = []
+    for partition in range(PARTITIONS):
+        path = f"/v1/topics/{topic}/partitions/{partition}/records?max_records=100000"
+        found += [(record["value"], record["timestamp_ms"]) for record in good(gateway.get(path))["records"]]
+    return found
+
+
+def judge(gateway: httpx.Client, topic: str, due: dict[int, int]) -> None:
+    wait_until(lambda: len(entered(gateway, topic)) >= len(due), HANG_S)
+    found = entered(gateway, topic)
+    assert sorted(number for number, _ in found) == sorted(due), "each once"
+    assert [number for number, at_ms in found if at_ms < due[number]] == [], "none early"
+
+
+def test_gateways_that_die_amid_a_move_lose_no_record_and_double_none(
+    cluster: GatewayCluster, stack: Stack, name: str
+) -> None:
+    """An advisory lock stops the moves between the rows that they have taken and their appends."""
+    url = stack._postgres_url
+    due: dict[int, int] = {}
+    assert url is not None
+
+    async def die_amid_moves(gateway: httpx.Client, topic_id: str) -> None:
+        async with session(url) as connection, asyncio.timeout(HANG_S):
+            await connection.execute("SELECT pg_advisory_lock($1)", lock_key(topic_id, 0))
+            due.update(schedule(gateway, name, 0, 250, 400, 1500))
+            with httpx.Client(base_url=cluster.gateways[1].url, timeout=HANG_S, verify=False) as other:
+                due.update(schedule(other, name, 250, 250, 400, 1500))
+            while True:
+                if len(await waiting_for_a_lock(connection, "sharequeue-gateway-log")) > 1:
+                    break
+                await asyncio.sleep(0.02)
+            for victim in cluster.gateways[1:]:
+                victim.kill()
+
+    with httpx.Client(base_url=cluster.gateways[0].url, timeout=HANG_S, verify=False) as gateway:
+        asyncio.run(die_amid_moves(gateway, make_topic(gateway, name, PARTITIONS)))
+        judge(gateway, name, due)
+
+
+@pytest.mark.soak
+def test_kills_while_100000_scheduled_records_become_due(cluster: GatewayCluster, name: str, seed: int) -> None:
+    """Two of three gateways are killed and started again, at random moments."""
+    moments = random.Random(seed)
+    survivor, *victims = cluster.gateways
+    with httpx.Client(base_url=survivor.url, timeout=HANG_S, verify=False) as gateway:
+        make_topic(gateway, name, PARTITIONS)
+        due: dict[int, int] = {}
+        for request in range(20):
+            due |= schedule(gateway, name, request * 5000, 5000, 5000, 60_000)
+        until = time.monotonic() + 65
+        while time.monotonic() < until:
+            time.sleep(moments.uniform(0.05, 0.4))
+            victim = moments.choice(victims)
+            if victim.alive():
+                victim.kill()
+            else:
+                victim.start()
+        judge(gateway, name, due)

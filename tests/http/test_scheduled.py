@@ -1,0 +1,169 @@
+"""Scheduled records over HTTP: each enters the log once and not early; list, read, cancel, and what is refused."""
+
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.calls import LONG_MS, Gateway, Json, good, problem, wait_until
+
+WEEK_MS = 7 * 86_400_000
+
+
+def schedule(gateway: Gateway, topic: str, *records: Json, **headers: str) -> list[Json]:
+    answer = try_schedule(gateway, topic, *records, **headers)
+    return list(good(answer)["scheduled"])
+
+
+def try_schedule(gateway: Gateway, topic: str, *records: Json, **headers: str) -> httpx.Response:
+    body = {"records": [{"value": 1} | record if "value_base64" not in record else record for record in records]}
+    return gateway.http.post(f"/v1/topics/{topic}/scheduled", json=body, headers=headers)
+
+
+def listed(gateway: Gateway, topic: str, **query: Any) -> Json:
+    return dict(good(gateway.http.get(f"/v1/topics/{topic}/scheduled", params=query)))
+
+
+def cancel(gateway: Gateway, topic: str, **which: Any) -> Json:
+    return dict(good(gateway.http.post(f"/v1/topics/{topic}/cancel-scheduled", json=which)))
+
+
+def test_records_enter_the_log_in_the_order_of_their_times_and_not_early(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    far = schedule(gateway, name, {"value": "next week", "delay_ms": WEEK_MS})
+    given = schedule(
+        gateway,
+        name,
+        {"value": "second", "delay_ms": 600},
+        {"value": "first", "delay_ms": 300, "key": "k", "headers": {"own": "1"}},
+        {"value": "at once", "deliver_at_ms": 0},
+    )
+    assert [each["partition"] for each in given] == [0, 0, 0]
+    assert gateway.produce(name, "now")[0] in (0, 1)
+    wait_until(lambda: gateway.log_ends(name) == [4])
+    records = gateway.read(name)["records"]
+    assert [record["value"] for record in records if record["value"] != "now"] == ["at once", "first", "second"]
+    by_value = {record["value"]: record for record in records}
+    for each, value in ((given[0], "second"), (given[1], "first")):
+        assert by_value[value]["timestamp_ms"] >= each["deliver_at_ms"]
+    headers = by_value["first"]["headers"]
+    assert (by_value["first"]["key"], headers.pop("own"), list(headers)) == ("k", "1", ["__scheduled.created_ms"])
+    assert [each["schedule_id"] for each in listed(gateway, name)["scheduled"]] == [far[0]["schedule_id"]]
+
+
+def test_a_due_record_wakes_a_waiting_fetch(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    schedule(gateway, name, {"delay_ms": 500})
+    began = time.monotonic()
+    assert gateway.fetch(name, name, max_wait_ms=LONG_MS)["batches"][0]["records"][0]["value"] == 1
+    assert time.monotonic() - began < LONG_MS / 2000
+
+
+def test_lists_count_and_page_in_the_order_of_times(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, 4)
+    records = [{"value": n, "key": f"k{n % 2}", "delay_ms": WEEK_MS - n * 1000} for n in range(7)]
+    ids = [each["schedule_id"] for each in schedule(gateway, name, *records)]
+    found: list[str] = []
+    token: Json = {}
+    while True:
+        page = listed(gateway, name, page_size=3, **token)
+        assert page["scheduled_count"] == 7
+        found += [each["schedule_id"] for each in page["scheduled"]]
+        if "next_page_token" not in page:
+            break
+        token = {"page_token": page["next_page_token"]}
+    assert found == ids[::-1]
+    keyed = listed(gateway, name, key="k1")
+    assert [each["key"] for each in keyed["scheduled"]] == ["k1"] * 3
+    assert {each["partition"] for each in keyed["scheduled"]} == {
+        good(gateway.http.post(f"/v1/topics/{name}/records", json={"records": [{"value": 1, "key": "k1"}]}))["records"][
+            0
+        ]["partition"]
+    }
+
+
+def test_one_is_read_with_its_value_and_bytes(gateway: Gateway, name: str) -> None:
+    ((first), (second)) = schedule(
+        gateway,
+        name,
+        {"value": {"n": [1, "é"]}, "key": "é", "delay_ms": WEEK_MS},
+        {"value_base64": "AP8=", "key_base64": "AAE=", "delay_ms": WEEK_MS},
+    )
+    path = f"/v1/topics/{name}/scheduled"
+    read = good(gateway.http.get(f"{path}/{first['schedule_id']}"))
+    assert (read["key"], read["value"], read["deliver_at_ms"]) == ("é", {"n": [1, "é"]}, first["deliver_at_ms"])
+    read = good(gateway.http.get(f"{path}/{second['schedule_id']}"))
+    assert (read["key_base64"], read["value_base64"]) == ("AAE=", "AP8=")
+    for other in ("no", first["schedule_id"].upper(), "00000000-0000-0000-0000-000000000000"):
+        problem(gateway.http.get(f"{path}/{other}"), 404, "RESOURCE_NOT_FOUND", 91)
+
+
+def test_a_cancelled_record_never_enters_the_log(gateway: Gateway, name: str) -> None:
+    given = schedule(gateway, name, *({"key": key, "delay_ms": 1500} for key in "aabc"))
+    ids = [each["schedule_id"] for each in given]
+    assert cancel(gateway, name, schedule_ids=[ids[2], ids[2]]) == {"cancelled": [ids[2]]}
+    assert cancel(gateway, name, schedule_ids=[ids[2]]) == {"cancelled": []}
+    assert sorted(cancel(gateway, name, key="a")["cancelled"]) == sorted(ids[:2])
+    assert listed(gateway, name)["scheduled_count"] == 1
+    wait_until(lambda: sum(gateway.log_ends(name)) == 1)
+    assert [record["key"] for record in gateway.read(name)["records"]] == ["c"]
+    assert cancel(gateway, name, schedule_ids=ids) == {"cancelled": []}, "too late"
+    assert listed(gateway, name)["scheduled_count"] == 0
+
+
+def test_a_repeat_with_its_key_schedules_nothing_twice(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    headers = {"Idempotency-Key": "once"}
+    first = schedule(gateway, name, {"delay_ms": WEEK_MS}, **headers)
+    assert schedule(gateway, name, {"delay_ms": WEEK_MS}, **headers) == first
+    assert listed(gateway, name)["scheduled_count"] == 1
+    problem(try_schedule(gateway, name, {"delay_ms": 1}, **headers), 422, "INVALID_REQUEST", 42)
+
+
+@pytest.mark.parametrize(
+    ("record", "pointer"),
+    [
+        ({}, "/records/1/deliver_at_ms"),
+        ({"delay_ms": 1, "deliver_at_ms": 1}, "/records/1/deliver_at_ms"),
+        ({"delay_ms": -1}, "/records/1/delay_ms"),
+        ({"delay_ms": 2**63}, "/records/1/delay_ms"),
+        ({"deliver_at_ms": 2**62}, "/records/1/deliver_at_ms"),
+        ({"delay_ms": 1, "timestamp_ms": 5}, "/records/1/timestamp_ms"),
+        ({"delay_ms": 1, "headers": {"a": 1}}, "/records/1/headers"),
+        ({"delay_ms": 1, "tombstone": True}, "/records/1/value"),
+    ],
+    ids=str,
+)
+def test_a_bad_record_is_refused_and_nothing_is_scheduled(
+    gateway: Gateway, name: str, record: Json, pointer: str
+) -> None:
+    gateway.create_topic(name)
+    found = problem(try_schedule(gateway, name, {"delay_ms": WEEK_MS}, record), 422, "INVALID_REQUEST", 42)
+    assert [each["pointer"] for each in found["errors"]] == [pointer]
+    assert listed(gateway, name)["scheduled_count"] == 0
+
+
+def test_a_deleted_topic_takes_its_scheduled_records_with_it(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    schedule(gateway, name, {"delay_ms": WEEK_MS}, {"delay_ms": 2500})
+    assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
+
+    def removed() -> bool:
+        lines = gateway.http.get("/metrics").text.splitlines()
+        (count,) = [line.split()[1] for line in lines if line.startswith("sharequeue_scheduled_removed_total ")]
+        return float(count) >= 2
+
+    wait_until(removed)
+    gateway.create_topic(name)
+    assert (listed(gateway, name)["scheduled_count"], gateway.log_ends(name)) == (0, [0])
+
+
+def test_bad_filters_are_refused(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    path = f"/v1/topics/{name}/cancel-scheduled"
+    for body in ({}, {"key": "a", "schedule_ids": ["0" * 8 + "-0000-0000-0000-" + "0" * 12]}, {"schedule_ids": ["x"]}):
+        problem(gateway.http.post(path, json=body), 422, "INVALID_REQUEST", 42)
+    for query in ({"page_token": "x"}, {"page_token": "WzEsIngiXQ=="}, {"page_size": 0}):
+        problem(gateway.http.get(f"/v1/topics/{name}/scheduled", params=query), 422, "INVALID_REQUEST", 42)
+    problem(gateway.http.get(f"/v1/topics/{name}-no/scheduled"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
