@@ -23,6 +23,7 @@ COMMANDS: Final = (
     "work",
     "topics",
     "groups",
+    "scheduled",
     "transactions",
     "keys",
     "acls",

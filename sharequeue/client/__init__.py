@@ -50,6 +50,7 @@ from sharequeue.client.errors import (
 )
 from sharequeue.client.new_record import NewRecord
 from sharequeue.client.producer import Producer
+from sharequeue.client.scheduling import Scheduled
 from sharequeue.client.sending import Pending, Produced
 from sharequeue.client.transaction import Transaction
 from sharequeue.protocol.errors import (
@@ -104,6 +105,7 @@ __all__ = [
     "Record",
     "RecordStream",
     "RequestTimedOut",
+    "Scheduled",
     "ShareConsumer",
     "StorageError",
     "Throttled",

@@ -2,16 +2,25 @@
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self
 
 from sharequeue.client.following import FollowingClient
+from sharequeue.client.new_record import NewRecord, encode_record
+from sharequeue.client.scheduling import Scheduled, When, timed
 from sharequeue.client.sending import Options, Sender
 from sharequeue.client.transaction import Owner, Transaction
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages.scheduled import CancelledRecords, CancelScheduledRequest, ScheduleResponse
 from sharequeue.protocol.types import MAX_RECORDS
-from sharequeue_http.calling.caller import Client
+from sharequeue_http.calling.caller import Client, decoded
 from sharequeue_http.calling.login import Login, Token
+
+SCHEDULE: Final = replace(apis.SCHEDULE_RECORDS, idempotent=True)
+"""Each request carries an Idempotency-Key, so it is safe to repeat one whose answer was lost."""
 
 
 class Producer(Sender):
@@ -83,6 +92,53 @@ class Producer(Sender):
         """
         self._check_open()
         return Transaction(self._client, self._options, self._owner, timeout_ms, note)
+
+    async def schedule(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        delay_ms: int | None = None,
+        deliver_at_ms: int | None = None,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+    ) -> Scheduled:
+        """Have one record enter its topic later, exactly once. It waits at the service, and needs no program that runs.
+
+        Args:
+            value: as in `send`. delay_ms: in how many milliseconds. deliver_at_ms: or when, since the epoch. Both reach
+                up to ten years ahead.
+        Returns: its place among the scheduled records, when it is durable.
+        Raises: ApiError: the service's problem; if `definite`, the record was certainly not scheduled. ValueError: not
+            exactly one time.
+        """
+        self._check_open()
+        record = timed(encode_record(NewRecord(value, key, headers, partition)), When(deliver_at_ms, delay_ms))
+        body, _ = await self._client.relay(
+            SCHEDULE,
+            b'{"records":[%b]}' % record,
+            path={"topic": topic},
+            headers={"Idempotency-Key": uuid.uuid4().hex},
+        )
+        answer: ScheduleResponse = decoded(SCHEDULE, body, self._client.base_url)
+        (found,) = answer.scheduled
+        return Scheduled(topic, found.partition, found.schedule_id, found.deliver_at_ms)
+
+    async def cancel_scheduled(
+        self, topic: str, *, schedule_ids: Sequence[str] = (), key: str | None = None
+    ) -> list[str]:
+        """Cancel scheduled records, at most 1,000 in one call.
+
+        Args: exactly one of both: their ids, or the key of the records.
+        Returns: the ids of those that will not enter the topic. The others have entered it, or were cancelled before.
+        Raises: ApiError.
+        """
+        self._check_open()
+        request = CancelScheduledRequest(schedule_ids=list(schedule_ids), key=key)
+        body, _ = await self._client.relay(apis.CANCEL_SCHEDULED_RECORDS, request, path={"topic": topic})
+        answer: CancelledRecords = decoded(apis.CANCEL_SCHEDULED_RECORDS, body, self._client.base_url)
+        return answer.cancelled
 
     async def close(self, *, timeout_ms: float | None = None) -> None:
         """Flush, then close the connections. End transactions before: one that is open then is aborted by its time-out.
