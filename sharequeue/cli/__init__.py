@@ -24,6 +24,7 @@ COMMANDS: Final = (
     "topics",
     "groups",
     "scheduled",
+    "schedules",
     "transactions",
     "keys",
     "acls",

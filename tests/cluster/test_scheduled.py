@@ -79,6 +79,45 @@ def test_gateways_that_die_amid_a_move_lose_no_record_and_double_none(
         judge(gateway, name, due)
 
 
+async def stop_appends(url: str, topic_id: str) -> None:
+    """For more than a second no gateway appends to partition 0: all of them meet a time that has no record yet."""
+    async with session(url) as connection:
+        await connection.execute("SELECT pg_advisory_lock($1), pg_sleep(1.5)", lock_key(topic_id, 0))
+
+
+def second_by_second(cluster: GatewayCluster, url: str, topic: str, seconds: int, seed: int) -> None:
+    """A schedule makes a record each second while gateways are killed: each time has one record."""
+    moments = random.Random(seed)
+    survivor, *victims = cluster.gateways
+    with httpx.Client(base_url=survivor.url, timeout=HANG_S, verify=False) as gateway:
+        body = {"cron": "* * * * * *", "record": {"value": 1, "partition": 0}, "missed": "all"}
+        topic_id = make_topic(gateway, topic, PARTITIONS)
+        first_ms = good(gateway.put(f"/v1/topics/{topic}/schedules/s", json=body))["next_at_ms"]
+        good(httpx.put(f"{victims[0].url}/v1/topics/{topic}/schedules/s", json=body, timeout=HANG_S, verify=False))
+        asyncio.run(stop_appends(url, topic_id))
+        while len(entered(gateway, topic)) < seconds:
+            time.sleep(moments.uniform(0.05, 0.4))
+            victim = moments.choice(victims)
+            victim.kill() if victim.alive() else victim.start()
+        assert gateway.delete(f"/v1/topics/{topic}/schedules/s").status_code == 204
+        records = good(gateway.get(f"/v1/topics/{topic}/partitions/0/records?max_records=1000"))["records"]
+    made = [(int(record["headers"]["__schedule.time_ms"]), record["timestamp_ms"]) for record in records]
+    assert [at_ms for at_ms, _ in made] == [first_ms + 1000 * n for n in range(len(made))]
+    assert [at_ms for at_ms, entered_ms in made if entered_ms < at_ms] == []
+
+
+def test_each_time_of_a_schedule_has_one_record_through_kills(
+    cluster: GatewayCluster, stack: Stack, name: str, seed: int
+) -> None:
+    assert stack._postgres_url is not None
+    second_by_second(cluster, stack._postgres_url, name, 4, seed)
+
+
+@pytest.mark.soak
+def test_each_second_of_two_minutes_has_one_record_through_kills(cluster: GatewayCluster, name: str, seed: int) -> None:
+    second_by_second(cluster, name, 120, seed)
+
+
 @pytest.mark.soak
 def test_kills_while_100000_scheduled_records_become_due(cluster: GatewayCluster, name: str, seed: int) -> None:
     """Two of three gateways are killed and started again, at random moments."""

@@ -26,6 +26,7 @@ PLAIN: Final[dict[str, Any]] = {
     "transaction_id": TRANSACTION_ID,
     "schedule_id": SCHEDULE_ID,
     "cancelled": [SCHEDULE_ID],
+    "next_at_ms": NOW_MS + 86_400_000,
     "deliver_at_ms": NOW_MS + 86_400_000,
     "__scheduled.created_ms": str(NOW_MS),
     "began_at_ms": NOW_MS,

@@ -64,6 +64,7 @@ from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.readiness import ReadinessCheck
 from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.scheduled_api import ScheduledApi
+from sharequeue_gateway.http.schedules_api import SchedulesApi
 from sharequeue_gateway.http.settle_api import SettleApi
 from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
@@ -392,7 +393,7 @@ def _leading(base: Base, settings: Settings) -> Leading:
     )
     return Leading(
         record_log=record_log,
-        mover=Mover(record_log.scheduled, partial(cluster.sweeps, "scheduled", 0)),
+        mover=Mover(record_log.scheduled, record_log.schedules, partial(cluster.sweeps, "scheduled", 0)),
         append_news=append_news,
         leader=leader,
         led=led,
@@ -558,6 +559,7 @@ def _apis(
         ScheduledApi(
             Scheduler(producer, record_log.scheduled, leading.mover, clock), record_log.scheduled, metadata, owners
         ),
+        SchedulesApi(producer, record_log.schedules, leading.mover, metadata),
         TransactionsApi(
             record_log.transactions,
             delivering.commits,

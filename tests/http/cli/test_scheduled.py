@@ -1,4 +1,4 @@
-"""`sharequeue scheduled` and `produce --delay`, and the same with the Python client."""
+"""`sharequeue scheduled`, `schedules` and `produce --delay`, and the first with the Python client."""
 
 import asyncio
 import json
@@ -54,3 +54,19 @@ def test_the_clients_schedule_and_cancel(stack: Stack, name: str) -> None:
     with SyncProducer(stack.url) as producer:
         second = producer.schedule(name, b"\xff", key="k", delay_ms=86_400_000)
         assert producer.cancel_scheduled(name, key="k") == [second.schedule_id]
+
+
+def test_a_schedule_is_put_listed_paused_run_and_deleted(run: Run, name: str) -> None:
+    options = ("--cron", "30 7 * * *", "--time-zone", "Europe/Berlin", "--key", "k", "--header", "a=b")
+    assert run("schedules", "put", name, "s", *options, "--value", '{"n": 1}').stderr.startswith(b"s: next at 2")
+    described = json.loads(run("schedules", "describe", name, "s").stdout)
+    assert (described["value"], described["key"], described["headers"]["a"]) == ({"n": 1}, "k", "b")
+    assert run("schedules", "pause", name, "s").stderr == b"s: paused\n"
+    assert run("schedules", "list", name).stdout.splitlines()[1].split()[:4] == [
+        *(b"s", b"30_7_*_*_*", b"Europe/Berlin", b"paused")
+    ]
+    assert run("schedules", "run", name, "s").stderr == b"one record in partition 0 at offset 0\n"
+    assert json.loads(run("schedules", "resume", name, "s", "--json").stdout)["paused"] is False
+    assert run("schedules", "delete", name, "s").stderr == b"deleted s\n"
+    assert b"/cron" in run("schedules", "put", name, "s", "--cron", "61 9 9 9 9", "--value", "x", code=REFUSED).stderr
+    run("schedules", "pause", name, "s", code=REFUSED)

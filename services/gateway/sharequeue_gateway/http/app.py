@@ -22,6 +22,7 @@ from sharequeue_gateway.http.pages import serve_pages
 from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.scheduled_api import ScheduledApi
+from sharequeue_gateway.http.schedules_api import SchedulesApi
 from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.http.transactions_api import TransactionsApi
@@ -50,6 +51,7 @@ class GatewayApis(NamedTuple):
     records: RecordsApi
     produce: ProduceApi
     scheduled: ScheduledApi
+    schedules: SchedulesApi
     transactions: TransactionsApi
     leader: LeaderApi
     stream_leader: StreamLeaderApi
@@ -83,6 +85,7 @@ class GatewayApis(NamedTuple):
             (apis.LIST_SCHEDULED_RECORDS, self.scheduled.list_some),
             (apis.GET_SCHEDULED_RECORD, self.scheduled.get),
             (apis.CANCEL_SCHEDULED_RECORDS, self.scheduled.cancel),
+            *self.schedules.calls(),
             (apis.BEGIN_TRANSACTION, self.transactions.begin),
             (apis.COMMIT_TRANSACTION, self.transactions.commit),
             (apis.ABORT_TRANSACTION, self.transactions.abort),

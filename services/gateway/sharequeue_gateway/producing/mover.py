@@ -1,4 +1,5 @@
-"""The loop that moves scheduled records into the log when they are due. Each gateway has one.
+"""The loop that moves scheduled records into the log when they are due, and makes those of schedules. Each gateway has
+one.
 
 It looks when the next record that it knows of is due, and at least once a second; where another gateway has this duty,
 every five seconds. So a million records for next week cost one look into an index a second. A record that this gateway
@@ -15,6 +16,7 @@ from typing import Final
 
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway import metrics
+from sharequeue_gateway.record_log.scheduled.schedule_log import ScheduleLog
 from sharequeue_gateway.record_log.scheduled.scheduled_log import REMOVED_AT_ONCE, ScheduledLog
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
@@ -34,8 +36,9 @@ COUNT_S: Final = 15.0
 class Mover:
     """Moves what is due. `on_duty`: whether this gateway is the one that looks each second."""
 
-    def __init__(self, scheduled: ScheduledLog, on_duty: Callable[[], bool]) -> None:
+    def __init__(self, scheduled: ScheduledLog, schedules: ScheduleLog, on_duty: Callable[[], bool]) -> None:
         self._scheduled = scheduled
+        self._schedules = schedules
         self._on_duty = on_duty
         self._sooner = asyncio.Event()
         self._expected = math.inf
@@ -78,8 +81,9 @@ class Mover:
             moved = await self._scheduled.move()
             metrics.SCHEDULED_MOVED.inc(moved.records)
             metrics.SCHEDULED_REMOVED.inc(moved.removed)
+            made = await self._schedules.make_due()
             now_ms, due_at_ms = await self._scheduled.next_due()
-            if not moved.records + moved.removed:  # another gateway moves what is due
+            if not moved.records + moved.removed + made:  # another gateway moves what is due
                 return MOVED_BY_OTHERS_S
         if due_at_ms is None:
             self._oldest_due = math.inf

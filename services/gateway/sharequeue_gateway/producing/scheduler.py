@@ -67,8 +67,6 @@ def digest_of(key: bytes) -> bytes:
 
 def _check_and_mark(records: Sequence[ScheduleRecord], now_ms: int) -> None:
     """Give each record the header with the time of its request. Raises: InvalidRequest (422)."""
-    created = b'{"%b":"%d"' % (CREATED_HEADER.encode(), now_ms)
-    alone = msgspec.Raw(created + b"}")
     for index, record in enumerate(records):
         if (record.deliver_at_ms is None) == (record.delay_ms is None):
             raise unfit(f"/records/{index}/deliver_at_ms", "give exactly one of deliver_at_ms and delay_ms")
@@ -76,12 +74,22 @@ def _check_and_mark(records: Sequence[ScheduleRecord], now_ms: int) -> None:
             raise unfit(
                 f"/records/{index}/timestamp_ms", "a scheduled record gets its timestamp when it enters the log"
             )
-        given = bytes(record.headers) if record.headers else b"{}"
-        rest = given[1:].lstrip()
-        if given[:1] != b"{" or rest[:1] == b"}":
-            record.headers = alone if given[:1] == b"{" else record.headers  # others are refused as in produce
-        else:
-            record.headers = msgspec.Raw(b"%b,%b" % (created, rest))
+        record.headers = with_header(record.headers, CREATED_HEADER, str(now_ms))
+
+
+def with_header(headers: msgspec.Raw | msgspec.UnsetType, name: str, value: str) -> msgspec.Raw:
+    """Headers as JSON with a further one before the others. Neither name nor value needs escapes. What is no object
+    stays as it is, and is refused where records are checked."""
+    given = bytes(headers) if headers else b"{}"
+    if given[:1] != b"{":
+        return msgspec.Raw(given)
+    rest = given[1:].lstrip()
+    return msgspec.Raw(b'{"%b":"%b"%b%b' % (name.encode(), value.encode(), b"" if rest[:1] == b"}" else b",", rest))
+
+
+def without_timestamp(tail: bytes) -> bytes:
+    """A record as JSON, as `PartitionAppend.tails` has it, without the timestamp that it gets when it is appended."""
+    return tail[tail.index(b',"key', 1) :]
 
 
 def new_rows(records: Sequence[ScheduleRecord], prepared: Prepared) -> list[NewRow]:
@@ -101,7 +109,7 @@ def new_rows(records: Sequence[ScheduleRecord], prepared: Prepared) -> list[NewR
                 at_ms or 0,
                 record.deliver_at_ms is None,
                 None if key is None else digest_of(key),
-                tail[tail.index(b',"key', 1) :],  # the timestamp comes when it enters the log
+                without_timestamp(tail),
             )
         )
     return rows

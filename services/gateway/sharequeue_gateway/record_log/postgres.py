@@ -37,6 +37,7 @@ from sharequeue_gateway.record_log.removing import purging, trimming
 from sharequeue_gateway.record_log.removing.compacting import Compaction
 from sharequeue_gateway.record_log.removing.retaining import Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
+from sharequeue_gateway.record_log.scheduled.schedule_log import ScheduleLog
 from sharequeue_gateway.record_log.scheduled.scheduled_log import ScheduledLog
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.ending import Ending
@@ -88,6 +89,7 @@ class PostgresRecordLog:
         locked_append = LockedAppend(database, self._known, deadline_s)
         self.appender = Appender(database, self._known, locked_append, deadline_s)
         self.dead_letters = DeadLetterLog(database, locked_append, deadline_s)
+        self.schedules = ScheduleLog(database, locked_append, deadline_s)
         self.scheduled = ScheduledLog(database, locked_append, deadline_s, *scheduled)
         self.transactions = PostgresTransactions(database, self.appender, ending, transactions)
         self._retaining = Retaining(database.query)

@@ -25,6 +25,7 @@ TABLES: Final = (
     "aborted_transactions",
     "scheduled_records",
     "scheduled_counts",
+    "schedules",
 )
 """Tables of other modules with rows of a topic, which go with it."""
 

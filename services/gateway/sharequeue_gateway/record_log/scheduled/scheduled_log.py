@@ -132,7 +132,7 @@ class ScheduledLog:
         return Moved(len(stays), len(due) - len(stays))
 
     async def next_due(self) -> tuple[int, int | None]:
-        """PostgreSQL's time, and the earliest time of a scheduled record; None: there is none."""
+        """PostgreSQL's time, and the earliest time of a scheduled record or a schedule; None: there is none."""
         return await self._database.query(scheduled_store.next_due)  # type: ignore[no-any-return]
 
     async def remove_of_deleted(self) -> int:

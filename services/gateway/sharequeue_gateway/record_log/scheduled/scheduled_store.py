@@ -128,10 +128,11 @@ async def take_due(connection: Connection, most: int, most_bytes: int) -> tuple[
 
 
 async def next_due(connection: Connection) -> tuple[int, int | None]:
-    """PostgreSQL's time, and the earliest time of a record: one look into an index."""
+    """PostgreSQL's time, and the earliest time of a record or of a schedule: one look into the index of each."""
     row = await connection.fetchrow(
-        f"""SELECT {NOW_MS}, (
-              SELECT deliver_at_ms FROM log.scheduled_records ORDER BY deliver_at_ms, schedule_id LIMIT 1)"""
+        f"""SELECT {NOW_MS}, least(
+              (SELECT deliver_at_ms FROM log.scheduled_records ORDER BY deliver_at_ms, schedule_id LIMIT 1),
+              (SELECT next_at_ms FROM log.schedules WHERE NOT paused ORDER BY next_at_ms LIMIT 1))"""
     )
     return row[0], row[1]
 

@@ -1,0 +1,160 @@
+"""Schedules: stores them, and makes their records, each in the transaction that moves the schedule to its next time."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sharequeue.protocol.errors import ResourceNotFound, UnknownTopicOrPartition
+from sharequeue.protocol.types import MAX_SCHEDULES
+from sharequeue.service.postgres_faults import FAULTS
+from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.locked_append import Inserted, LockedAppend
+from sharequeue_gateway.record_log.log import PartitionAppend
+from sharequeue_gateway.record_log.scheduled import schedule_store
+from sharequeue_gateway.record_log.scheduled.cron_times import CronTimes
+from sharequeue_gateway.record_log.scheduled.schedule_store import DueSchedule, Schedule
+from sharequeue_http.forms.errors import Throttled
+
+AT_ONCE: Final = 10
+"""Schedules of one transaction: their records may be large."""
+RECORDS_AT_ONCE: Final = 1000
+BYTES_AT_ONCE: Final = 4 << 20
+NAME_HEADER: Final = "__schedule.name"
+TIME_HEADER: Final = "__schedule.time_ms"
+_HEADERS: Final = b',"headers":{"%b":' % NAME_HEADER.encode()
+"""How the headers of each stored record begin: behind its value, so the last such text of a record is this one."""
+
+
+class ScheduleLog:
+    """Schedules. Each method may raise StorageError."""
+
+    def __init__(self, database: LogDatabase, locked_append: LockedAppend, deadline_s: float) -> None:
+        self._database = database
+        self._locked_append = locked_append
+        self._deadline_s = deadline_s
+
+    async def put(self, topic_id: str, schedule: Schedule) -> tuple[Schedule, int]:
+        """Store a schedule in place of one with its name. Its next time stays if its times stay.
+
+        Returns: it, and in how many ms it is due. Raises: InvalidRequest (422): its cron expression or time zone;
+        UnknownTopicOrPartition: the topic is deleted; Throttled: the topic has MAX_SCHEDULES.
+        """
+        times = CronTimes(schedule.cron, schedule.time_zone)
+        async with self._database.connection() as connection, connection.transaction():
+            now_ms, before = await schedule_store.find(connection, topic_id, schedule.name, lock=True)
+            room, deleted = await schedule_store.may_add(connection, topic_id, MAX_SCHEDULES)
+            if deleted:
+                raise UnknownTopicOrPartition("the topic was deleted")
+            if before is None and not room:
+                raise Throttled(f"the topic has {MAX_SCHEDULES} schedules: delete some", limit=MAX_SCHEDULES)
+            stays = before is not None and before[1:3] == schedule[1:3] and not before.paused
+            next_at_ms = before.next_at_ms if before is not None and stays else times.after(now_ms)
+            last_at_ms = None if before is None else before.last_at_ms
+            schedule = schedule._replace(next_at_ms=next_at_ms, last_at_ms=last_at_ms)
+            await schedule_store.put(connection, topic_id, schedule)
+        return schedule, next_at_ms - now_ms
+
+    async def pause(self, topic_id: str, name: str, paused: bool) -> tuple[Schedule, int]:
+        """As `put`. A schedule that goes on makes its next record at its next time from now on."""
+        async with self._database.connection() as connection, connection.transaction():
+            now_ms, found = await schedule_store.find(connection, topic_id, name, lock=True)
+            schedule = _there(found, name)
+            if schedule.paused != paused:
+                next_at_ms = schedule.next_at_ms
+                if not paused:
+                    next_at_ms = CronTimes(schedule.cron, schedule.time_zone).after(now_ms)
+                schedule = schedule._replace(paused=paused, next_at_ms=next_at_ms)
+                await schedule_store.put(connection, topic_id, schedule)
+        return schedule, schedule.next_at_ms - now_ms
+
+    async def get(self, topic_id: str, name: str) -> Schedule:
+        """Raises: ResourceNotFound."""
+        _, found = await self._database.query(schedule_store.find, topic_id, name)
+        return _there(found, name)
+
+    async def delete(self, topic_id: str, name: str) -> None:
+        """Raises: ResourceNotFound."""
+        if not await self._database.query(schedule_store.delete, topic_id, name):
+            raise _missing(name)
+
+    async def list_all(self, topic_id: str) -> list[Schedule]:
+        return await self._database.query(schedule_store.list_all, topic_id)  # type: ignore[no-any-return]
+
+    async def run(self, topic_id: str, name: str) -> tuple[int, int]:
+        """Make one record of a schedule now. Returns: its partition and offset. Raises: ResourceNotFound."""
+        try:
+            async with self._database.connections.lend(self._deadline_s) as connection, connection.transaction():
+                now_ms, found = await schedule_store.find(connection, topic_id, name, lock=True)
+                schedule = _there(found, name)
+                tails = _tails(schedule, [now_ms], now_ms)
+                append = PartitionAppend(topic_id, schedule.partition, tails, now_ms)
+                inserted = await self._locked_append.insert(connection, [append], store.new_append_id(), [])
+        except FAULTS as fault:
+            raise self._database.health.error(fault, "the schedule cannot make a record") from fault
+        self._locked_append.publish(inserted)
+        return schedule.partition, inserted[0][1].base_offset
+
+    async def make_due(self) -> int:
+        """Make the records of some schedules whose time has come; a schedule of a deleted topic is deleted.
+
+        Returns: how many schedules it has advanced. Those that another gateway has locked are left to it.
+        """
+        try:
+            async with self._database.connections.lend(self._deadline_s) as connection, connection.transaction():
+                now_ms, due = await schedule_store.lock_due(connection, AT_ONCE)
+                if not due:
+                    return 0
+                appends, advanced = _records(due, now_ms)
+                inserted: Inserted = []
+                if appends:
+                    inserted = await self._locked_append.insert(connection, appends, store.new_append_id(), [])
+                if advanced:
+                    await schedule_store.advance(connection, advanced)
+                for row in due:
+                    if row.gone:
+                        await schedule_store.delete(connection, row.topic_id, row.schedule.name)
+        except FAULTS as fault:
+            raise self._database.health.error(fault, "schedules cannot make their records") from fault
+        self._locked_append.publish(inserted)
+        return len(advanced) + sum(row.gone for row in due)
+
+
+def _records(
+    due: Sequence[DueSchedule], now_ms: int
+) -> tuple[list[PartitionAppend], list[tuple[str, str, int, int | None]]]:
+    """An append for each partition of due schedules, and the next and last time of each schedule.
+
+    What does not fit into one transaction is left to the next one.
+    """
+    tails: dict[tuple[str, int], list[bytes]] = {}
+    advanced: list[tuple[str, str, int, int | None]] = []
+    records, size = RECORDS_AT_ONCE, BYTES_AT_ONCE
+    for topic_id, gone, schedule in due:
+        if gone or (tails and len(schedule.tail) > size) or not records:
+            continue
+        most = min(records, max(1, size // len(schedule.tail)))
+        cron_times = CronTimes(schedule.cron, schedule.time_zone)
+        times, next_at_ms = cron_times.due(schedule.missed, schedule.next_at_ms, now_ms, most)
+        if times:
+            tails.setdefault((topic_id, schedule.partition), []).extend(_tails(schedule, times, now_ms))
+        records, size = records - len(times), size - len(times) * len(schedule.tail)
+        advanced.append((topic_id, schedule.name, next_at_ms, times[-1] if times else None))
+    return [PartitionAppend(*place, of_place, now_ms) for place, of_place in tails.items()], advanced
+
+
+def _tails(schedule: Schedule, times: Sequence[int], now_ms: int) -> list[bytes]:
+    """The records of some times of a schedule."""
+    before, _, behind = schedule.tail.rpartition(_HEADERS)
+    head = b',"timestamp_ms":%d%b,"headers":{"%b":"' % (now_ms, before, TIME_HEADER.encode())
+    rest = b'","%b":%b' % (NAME_HEADER.encode(), behind)
+    return [b"%b%d%b" % (head, at_ms, rest) for at_ms in times]
+
+
+def _there(found: Schedule | None, name: str) -> Schedule:
+    if found is None:
+        raise _missing(name)
+    return found
+
+
+def _missing(name: str) -> ResourceNotFound:
+    return ResourceNotFound(f"the topic has no schedule {name[:100]!r}")

@@ -1,0 +1,164 @@
+"""`sharequeue schedules`: the schedules of a topic, each of which makes a record at each of its times."""
+
+import click
+import msgspec
+
+from sharequeue.cli.commands import Commands
+from sharequeue.cli.output import ask, decode, echo_json, json_option, key_values, run, say, show_table, url_option
+from sharequeue.cli.scheduled import shown_ms
+from sharequeue.client import NewRecord
+from sharequeue.client.new_record import encode_record
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages.records import ProduceRecord
+from sharequeue.protocol.messages.schedules import (
+    Missed,
+    PutScheduleRequest,
+    RunScheduleRequest,
+    ScheduleList,
+    ScheduleSummary,
+    UpdateScheduleRequest,
+)
+
+
+@click.group(cls=Commands)
+def schedules() -> None:
+    """Make, list, pause, run or delete schedules: one record at each of their times."""
+
+
+@schedules.command()
+@click.argument("topic")
+@click.argument("name")
+@click.option("--cron", required=True, help="five fields, as in crontab: '*/5 * * * *'; or six, with the second first")
+@click.option("--time-zone", default="UTC", show_default=True, help="the IANA name of the time zone of --cron")
+@click.option("--value", required=True, help="the value of the records: JSON, otherwise a text")
+@click.option("--key", help="the key of the records")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="a header of the records; repeatable")
+@click.option(
+    "--missed",
+    type=click.Choice(["one", "all", "none"]),
+    default="one",
+    show_default=True,
+    help="what to make of times that an outage has taken: one record, one each, or none",
+)
+@click.option("--paused", is_flag=True, help="make no records until `schedules resume`")
+@json_option
+@url_option
+@run
+async def put(
+    topic: str,
+    name: str,
+    cron: str,
+    time_zone: str,
+    value: str,
+    key: str | None,
+    headers: tuple[str, ...],
+    missed: Missed,
+    paused: bool,
+    as_json: bool,
+    url: str,
+) -> None:
+    """Make or replace the schedule NAME of TOPIC."""
+    try:
+        given = msgspec.json.decode(value, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        given = msgspec.Raw(msgspec.json.encode(value))
+    record = msgspec.json.decode(
+        encode_record(NewRecord(given, key, key_values(headers, "--header"))), type=ProduceRecord
+    )
+    request = PutScheduleRequest(cron=cron, time_zone=time_zone, missed=missed, paused=paused, record=record)
+    _tell(await ask(url, apis.PUT_SCHEDULE, request, topic=topic, name=name), as_json)
+
+
+@schedules.command("list")
+@click.argument("topic")
+@json_option
+@url_option
+@run
+async def list_all(topic: str, as_json: bool, url: str) -> None:
+    """List the schedules of TOPIC by name."""
+    answer = await ask(url, apis.LIST_SCHEDULES, topic=topic)
+    if as_json:
+        echo_json(answer)
+        return
+    found: ScheduleList = decode(answer, apis.LIST_SCHEDULES)
+    show_table(
+        ("name", "cron", "time zone", "next", "last", "missed"),
+        [
+            (
+                each.name,
+                each.cron.replace(" ", "_"),
+                each.time_zone,
+                "paused" if each.paused else shown_ms(each.next_at_ms),
+                None if each.last_at_ms is None else shown_ms(each.last_at_ms),
+                each.missed,
+            )
+            for each in found.schedules
+        ],
+    )
+
+
+@schedules.command()
+@click.argument("topic")
+@click.argument("name")
+@url_option
+@run
+async def describe(topic: str, name: str, url: str) -> None:
+    """Print the schedule NAME of TOPIC with its record, as JSON."""
+    echo_json(await ask(url, apis.GET_SCHEDULE, topic=topic, name=name))
+
+
+@schedules.command()
+@click.argument("topic")
+@click.argument("name")
+@json_option
+@url_option
+@run
+async def pause(topic: str, name: str, as_json: bool, url: str) -> None:
+    """Make no records of the schedule NAME at its times."""
+    _tell(await ask(url, apis.UPDATE_SCHEDULE, UpdateScheduleRequest(paused=True), topic=topic, name=name), as_json)
+
+
+@schedules.command()
+@click.argument("topic")
+@click.argument("name")
+@json_option
+@url_option
+@run
+async def resume(topic: str, name: str, as_json: bool, url: str) -> None:
+    """Let the schedule NAME go on with its next time. Times that passed while it was paused make no record."""
+    _tell(await ask(url, apis.UPDATE_SCHEDULE, UpdateScheduleRequest(paused=False), topic=topic, name=name), as_json)
+
+
+@schedules.command("run")
+@click.argument("topic")
+@click.argument("name")
+@json_option
+@url_option
+@run
+async def run_now(topic: str, name: str, as_json: bool, url: str) -> None:
+    """Make one record of the schedule NAME now. Its times stay."""
+    answer = await ask(url, apis.RUN_SCHEDULE, RunScheduleRequest(), topic=topic, name=name)
+    if as_json:
+        echo_json(answer)
+        return
+    place = decode(answer, apis.RUN_SCHEDULE)
+    say(f"one record in partition {place.partition} at offset {place.offset}")
+
+
+@schedules.command()
+@click.argument("topic")
+@click.argument("name")
+@url_option
+@run
+async def delete(topic: str, name: str, url: str) -> None:
+    """Delete the schedule NAME of TOPIC. Records that it has made stay."""
+    await ask(url, apis.DELETE_SCHEDULE, topic=topic, name=name)
+    say(f"deleted {name}")
+
+
+def _tell(answer: bytes, as_json: bool) -> None:
+    if as_json:
+        echo_json(answer)
+        return
+    found: ScheduleSummary = decode(answer, apis.PUT_SCHEDULE)
+    say(f"{found.name}: " + ("paused" if found.paused else f"next at {shown_ms(found.next_at_ms)}"))
