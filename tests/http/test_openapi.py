@@ -139,7 +139,9 @@ def test_schemas_are_named_used_and_without_null(document: Json, older: Json) ->
             for item in value:
                 yield from with_null(item, place)
 
-    assert set(with_null(schemas, "")) == {"/ConsumerRecord/properties/key"}
+    assert set(with_null(schemas, "")) == {
+        f"/{name}/properties/key" for name in ("ConsumerRecord", "ScheduleDescription", "ScheduledDescription")
+    }
     text = json.dumps(older)
     assert '"null"' not in text
     assert '"const"' not in text
@@ -178,7 +180,7 @@ def test_offsets_are_int64(document: Json) -> None:
 
 
 FREE_TEXTS = re.compile(
-    r"/ProduceRecord/properties/(key|key_base64|value_base64|headers/additionalProperties)"
+    r"/(Produce|Schedule)Record/properties/(key|key_base64|value_base64|headers/additionalProperties)"
     r"|/(CreateTopic|UpdateTopic)Request/properties/config/additionalProperties"
     r"|/UpdateShareGroupConfigRequest/properties/config/additionalProperties"
     r"|Record-Key|Client-Id"
@@ -249,9 +251,11 @@ def smallest(schema: Json, schemas: Json) -> Any:
     if kind == "object":
         names = [
             *schema.get("required", []),
-            *({"value"} & schema.get("properties", {}).keys()),
-        ]  # no record without a value
-        return {name: smallest(schema["properties"][name], schemas) for name in names}
+            *({"value", "deliver_at_ms"} & schema.get("properties", {}).keys()),
+        ]  # no record without a value, and no scheduled one without a time
+        return {
+            name: "* * * * *" if name == "cron" else smallest(schema["properties"][name], schemas) for name in names
+        }
     if kind == "array":
         return [smallest(schema["items"], schemas)]
     if schema.get("pattern", "").startswith("^User:"):
@@ -303,7 +307,7 @@ def with_nulls(schema: Json, schemas: Json) -> Iterator[tuple[str, bool, Any]]:
 def test_null_stands_for_an_absent_field_that_has_no_default(gateway: Gateway, document: Json, name: str) -> None:
     seen = {True: 0, False: 0}
     for method, path, schema in bodies(document):
-        url = path.format(topic=name, partition=0, group=name, transaction=uuid.UUID(int=1), key_id="0" * 16)
+        url = path.format(topic=name, partition=0, group=name, transaction=uuid.UUID(int=1), key_id="0" * 16, name="s")
         for pointer, allowed, body in with_nulls(schema, document["components"]["schemas"]):
             if "max_wait_ms" in schema["properties"] and pointer != "/max_wait_ms":
                 body.setdefault("max_wait_ms", 0)
@@ -405,6 +409,24 @@ def test_every_answer_of_a_tour_fits_its_schema(
     call(apis.PRODUCE_RECORDS, 200, **topic, body={"records": records})
     call(apis.PRODUCE_RECORDS, 413, **topic, body={"records": [{"value": "x" * 1_100_000}]})
     call(apis.PRODUCE_RAW_RECORD, 200, **topic, body=b"\xff")
+    week = {"delay_ms": 604_800_000}
+    later = [
+        {"value": 1, "key": "k"} | week,
+        {"value_base64": "AQ==", "key_base64": "AQ==", "headers": {"h": "x"}} | week,
+    ]
+    for waiting in call(apis.SCHEDULE_RECORDS, 200, **topic, body={"records": later})["scheduled"]:
+        call(apis.GET_SCHEDULED_RECORD, 200, **topic, schedule=waiting["schedule_id"])
+    assert call(apis.LIST_SCHEDULED_RECORDS, 200, **topic, query={"page_size": 1})["next_page_token"]
+    assert call(apis.CANCEL_SCHEDULED_RECORDS, 200, **topic, body={"key": "k"})["cancelled"]
+    call(apis.GET_SCHEDULED_RECORD, 404, **topic, schedule="no")
+    schedule = {**topic, "name": "s"}
+    call(apis.PUT_SCHEDULE, 200, **schedule, body={"cron": "0 0 1 1 *", "record": {"value": 1, "partition": 1}})
+    call(apis.RUN_SCHEDULE, 200, **schedule, body={})
+    call(apis.UPDATE_SCHEDULE, 200, **schedule, body={"paused": True})
+    call(apis.GET_SCHEDULE, 200, **schedule)
+    assert call(apis.LIST_SCHEDULES, 200, **topic)["schedules"]
+    call(apis.DELETE_SCHEDULE, 204, **schedule)
+    call(apis.DELETE_SCHEDULE, 404, **schedule)
     call(apis.PRODUCE_ARROW, 200, **topic, body=arrow_body(value=["a"]))
     call(apis.PRODUCE_ARROW, 400, **topic, body=b"\xff")
     assert len(call(apis.READ_RECORDS, 200, **topic, partition=0, query={"offset": 0})["records"]) >= 4

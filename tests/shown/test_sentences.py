@@ -38,6 +38,7 @@ RUN_BY = {
     ("docs/start.md", "python"): "tests/system/test_pages.py",
     ("docs/tour.md", "sh"): "tests/system/test_readme.py",
     ("docs/tour.md", "json"): "tests/system/test_readme.py",
+    ("docs/scheduled.md", "sh"): "tests/system/test_pages.py",
     ("docs/streams.md", "sh"): "tests/system/test_pages.py",
     ("docs/streams.md", "js"): "tests/browser/__main__.py",
     ("docs/streams.md", "python"): "tests/system/test_pages.py",

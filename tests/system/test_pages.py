@@ -107,6 +107,10 @@ def test_the_page_of_streams_prints_what_it_shows(stack: Stack) -> None:
     play(stack, "streams.md")
 
 
+def test_the_page_of_scheduled_records_prints_what_it_shows(stack: Stack) -> None:
+    play(stack, "scheduled.md")
+
+
 def test_the_verbs_of_another_queue_print_what_they_show(stack: Stack) -> None:
     play(stack, "migrating.md")
 

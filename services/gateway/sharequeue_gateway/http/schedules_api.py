@@ -19,6 +19,7 @@ from sharequeue_gateway.producing.mover import Mover
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.producing.record_tails import unfit
 from sharequeue_gateway.producing.scheduler import with_header, without_timestamp
+from sharequeue_gateway.record_log.scheduled.cron_times import CronTimes
 from sharequeue_gateway.record_log.scheduled.schedule_log import NAME_HEADER, ScheduleLog
 from sharequeue_gateway.record_log.scheduled.schedule_store import Schedule
 from sharequeue_http.answer import Answer
@@ -59,6 +60,7 @@ class SchedulesApi:
             )
         if record.timestamp_ms is not None:
             raise unfit("/record/timestamp_ms", "the records of a schedule get their timestamps when they are made")
+        CronTimes(request.cron, request.time_zone)  # refuses them before a topic is made
         record.headers = with_header(record.headers, NAME_HEADER, name)
         try:
             prepared = await self._producer.prepare(call.path["topic"], [record], len(call.raw))
