@@ -1,4 +1,4 @@
-"""When a record enters the log, and what became of it: the forms of scheduled records. No IO."""
+"""The forms of scheduled records. No IO."""
 
 from typing import NamedTuple
 

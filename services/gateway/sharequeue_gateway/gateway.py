@@ -557,7 +557,11 @@ def _apis(
         ),
         ProduceApi(producer, arrow_producer, delivering.appends, owners),
         ScheduledApi(
-            Scheduler(producer, record_log.scheduled, leading.mover, clock), record_log.scheduled, metadata, owners
+            Scheduler(producer, record_log.scheduled, leading.mover, clock),
+            record_log.scheduled,
+            metadata,
+            owners,
+            tokens,
         ),
         SchedulesApi(producer, record_log.schedules, leading.mover, metadata),
         TransactionsApi(

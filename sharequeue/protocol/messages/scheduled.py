@@ -113,7 +113,7 @@ class ScheduledDescription(ScheduledRecord):
 
 
 class CancelScheduledRequest(Request):
-    """Which scheduled records never enter the log: exactly one of `schedule_ids` and `key`."""
+    """The scheduled records that shall never enter the log: exactly one of `schedule_ids` and `key`."""
 
     schedule_ids: Annotated[list[ScheduleId], Meta(max_length=MAX_CANCELLED)] = []
     """At most 1,000 ids, as scheduleRecords and listScheduledRecords answer them."""
@@ -122,7 +122,7 @@ class CancelScheduledRequest(Request):
 
 
 class CancelledRecords(Response):
-    """What was cancelled, durably. A record that is not named here has entered the log, or was cancelled before."""
+    """The records that were cancelled, durably. A record that is not named here has entered the log, or was cancelled before."""
 
     cancelled: Annotated[list[Uuid], at_most(MAX_CANCELLED)]
     """The `schedule_id` of each record that was cancelled by this call."""

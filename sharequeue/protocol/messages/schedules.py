@@ -94,7 +94,7 @@ class ScheduleList(Response):
 
 
 class RunScheduleRequest(Request):
-    """It has no fields: send `{}`."""
+    """A body without fields: send `{}`."""
 
 
 class RunSchedule(ProducedRecord):

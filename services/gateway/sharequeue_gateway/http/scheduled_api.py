@@ -19,7 +19,7 @@ from sharequeue.protocol.messages.scheduled import (
 from sharequeue.protocol.types import MAX_CANCELLED
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.access.owners import Owners
-from sharequeue_gateway.http.answers.page_tokens import page_token, place_of
+from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.producing.scheduler import Scheduler, digest_of
 from sharequeue_gateway.record_log.scheduled.scheduled_log import ScheduledLog
 from sharequeue_gateway.record_log.scheduled.scheduled_store import Listed
@@ -37,11 +37,14 @@ _KEY: Final = re.compile(rb',"key":("(?:[^"\\]|\\.)*")')
 class ScheduledApi:
     """The handlers of scheduleRecords, listScheduledRecords, getScheduledRecord and cancelScheduledRecords."""
 
-    def __init__(self, scheduler: Scheduler, scheduled: ScheduledLog, metadata: Metadata, owners: Owners) -> None:
+    def __init__(
+        self, scheduler: Scheduler, scheduled: ScheduledLog, metadata: Metadata, owners: Owners, tokens: PageTokens
+    ) -> None:
         self._scheduler = scheduler
         self._scheduled = scheduled
         self._metadata = metadata
         self._owners = owners
+        self._tokens = tokens
 
     async def schedule(self, call: Call) -> Answer:
         request: ScheduleRequest = call.request
@@ -63,14 +66,14 @@ class ScheduledApi:
         topic = await self._metadata.topic(call.path["topic"])
         after = _BEGINNING
         if query.page_token is not None:
-            after = place_of(query.page_token, _place, "listScheduledRecords")
+            after = self._tokens.place(query.page_token, _place, "listScheduledRecords")
         digest = None if query.key is None else digest_of(query.key.encode())
         found, count = await self._scheduled.list_some(topic.topic_id, digest, after, query.page_size + 1)
         page = found[: query.page_size]
         return ScheduledList(
             scheduled=[_listing(row) for row in page],
             scheduled_count=count,
-            next_page_token=page_token((page[-1].deliver_at_ms, page[-1].schedule_id))
+            next_page_token=self._tokens.token((page[-1].deliver_at_ms, page[-1].schedule_id))
             if len(found) > len(page)
             else None,
         )

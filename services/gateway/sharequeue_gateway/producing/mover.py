@@ -47,14 +47,14 @@ class Mover:
         """The same of the earliest record, as the last look has found it."""
 
     def expect(self, in_ms: int) -> None:
-        """This gateway has scheduled a record that is due in so many ms."""
+        """Note that this gateway has scheduled a record that is due in so many ms."""
         at = time.monotonic() + in_ms / 1000
         if at < self._expected:
             self._expected = at
             self._sooner.set()
 
     def overdue_s(self) -> float:
-        """How long the earliest record has been due and not in the log."""
+        """Return how long the earliest record has been due and not in the log."""
         return max(0.0, time.monotonic() - self._oldest_due)
 
     async def run(self) -> None:

@@ -43,7 +43,7 @@ async def find(connection: Connection, topic_id: str, name: str, *, lock: bool =
 
 
 async def may_add(connection: Connection, topic_id: str, most: int) -> tuple[bool, bool]:
-    """Whether the topic has fewer schedules than `most`, and whether it is deleted."""
+    """Tell whether the topic has fewer schedules than `most`, and whether it is deleted."""
     row = await connection.fetchrow(
         """SELECT (SELECT count(*) FROM log.schedules WHERE topic_id = $1) < $2,
              EXISTS (SELECT FROM log.partitions WHERE topic_id = $1 AND partition = 0 AND deleted)""",

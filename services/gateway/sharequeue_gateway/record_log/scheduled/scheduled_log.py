@@ -32,7 +32,7 @@ class NewRow(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What one move did. `removed`: due records of deleted topics. Both 0: another gateway moves what is due."""
+    """The result of one move. `removed`: due records of deleted topics. Both 0: another gateway moves what is due."""
 
     records: int
     removed: int
@@ -140,7 +140,7 @@ class ScheduledLog:
         return await self._database.query(scheduled_store.remove_of_deleted, REMOVED_AT_ONCE)  # type: ignore[no-any-return]
 
     async def total(self) -> int:
-        """How many records are scheduled in all topics."""
+        """Return how many records are scheduled in all topics."""
         return await self._database.query(scheduled_store.total)  # type: ignore[no-any-return]
 
     async def cancel(self, topic_id: str, which: Sequence[str] | bytes) -> list[str]:

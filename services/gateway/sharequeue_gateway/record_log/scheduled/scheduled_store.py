@@ -96,7 +96,7 @@ async def count(connection: Connection, changes: Mapping[str, Sizes]) -> None:
 
 
 async def total(connection: Connection) -> int:
-    """How many records are scheduled in all topics."""
+    """Return how many records are scheduled in all topics."""
     records: int = await connection.fetchval("SELECT coalesce(sum(records), 0)::bigint FROM log.scheduled_counts")
     return records
 
@@ -207,7 +207,7 @@ async def remove_of_deleted(connection: Connection, at_once: int) -> int:
 
 
 def sizes_by_topic(rows: Iterable[Due]) -> dict[str, Sizes]:
-    """How much the counts of each topic must go down."""
+    """Return how much the counts of each topic must go down."""
     found: dict[str, Sizes] = {}
     for row in rows:
         before = found.get(row.topic_id, Sizes(0, 0))
