@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-IN_COMPANY: Final = 4
+IN_COMPANY: Final = 8
 """After a commit, or a round trip, with several requests, so many further ones are done by a task of their own, which
 lets all requests of one turn of the event loop gather. Then a request that finds nothing under way does it itself."""
 

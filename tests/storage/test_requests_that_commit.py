@@ -69,15 +69,15 @@ async def test_the_state_is_read_again_after_a_write_that_was_cancelled_while_it
         for offset in range(IN_COMPANY):
             assert await coordinator.write(key, 0, 1, (offset, offset, 2, 1)) == 0
         proxy.lose_answers = True
-        write = Operation(key, coordinator.writing(0, 1, [(8, 8, 2, 1)]), False)
+        write = Operation(key, coordinator.writing(0, 1, [(90, 90, 2, 1)]), False)
         alone = asyncio.create_task(coordinator.coordinator.commit([write]))
         await rows_of(admin, key, IN_COMPANY + 2)
-        behind = asyncio.create_task(coordinator.write(key, 0, 1, (9, 9, 2, 1)))
+        behind = asyncio.create_task(coordinator.write(key, 0, 1, (91, 91, 2, 1)))
         await asyncio.sleep(0)
         await cancelled(alone)
         proxy.cut()
         assert await behind == 0
-        assert held(await coordinator.read(key)) == (0, [(0, IN_COMPANY - 1, 2, 1), (8, 9, 2, 1)])
+        assert held(await coordinator.read(key)) == (0, [(0, IN_COMPANY - 1, 2, 1), (90, 91, 2, 1)])
 
 
 async def test_a_state_write_whose_request_is_cancelled_is_sent_again() -> None:

@@ -24,7 +24,7 @@ import pytest
 from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.traces import traced_service
 
-WARM = 6
+WARM = 10
 REPEATS = 12
 READY_S = 120
 TRACED = {"share coordinator": "sharequeue_share_coordinator", "gateway": "sharequeue_gateway"}
