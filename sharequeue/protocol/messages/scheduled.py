@@ -122,7 +122,7 @@ class CancelScheduledRequest(Request):
 
 
 class CancelledRecords(Response):
-    """The records that were cancelled, durably. A record that is not named here has entered the log, or was cancelled before."""
+    """The records that were cancelled, durably. One that is not named has entered the log, or was cancelled before."""
 
     cancelled: Annotated[list[Uuid], at_most(MAX_CANCELLED)]
     """The `schedule_id` of each record that was cancelled by this call."""
