@@ -7,13 +7,14 @@ import re
 import signal
 import threading
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
 from sharequeue.client import Producer
-from sharequeue.stack.stack import ServiceProcess
+from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.cluster.calls import fetch, make_topic
 from tests.cluster.gateways import READY_S, GatewayCluster
 
@@ -158,3 +159,17 @@ def test_a_producer_at_the_gateway_that_appends_is_sent_nowhere(
     assert produce(clients[asked], name, "y", "key") == first
     again = produce(clients[cluster.gateways.index(leader)], name, "y", "key")
     assert again == {"records": first["records"]}
+
+
+@pytest.mark.parametrize(("wrong", "status"), [({"records": []}, 422), ({"topic_id": str(uuid.UUID(int=7))}, 404)])
+def test_an_append_that_is_passed_on_wrongly_changes_nothing(
+    stack: Stack, clients: list[httpx.Client], name: str, wrong: dict, status: int
+) -> None:
+    topic_id = make_topic(clients[0], name, 1)
+    token = (stack._data_dir / "cluster.token").read_text().strip()
+    key = {"key": name, "path": "append", "caller": "", "fingerprint": ""}
+    records = [{"timestamp_ms": 1, "key": None, "value": 1}]
+    body = {"topic_id": topic_id, "partition": 0, "records": records, "max_timestamp_ms": 1, **key, **wrong}
+    answer = clients[0].post("/v1/log/append", json=body, headers={"Authorization": f"Bearer {token}"})
+    assert (answer.status_code, answer.json()["definite"]) == (status, True)
+    assert all_records(clients[1], name) == {}

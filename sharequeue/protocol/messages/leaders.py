@@ -1,9 +1,9 @@
 """The messages between gateways, and from the group coordinator to a gateway."""
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from sharequeue.protocol.messages.cluster import TopicIdPartitions, TopicStartOffsets
 from sharequeue.protocol.messages.fields import Request, Response
@@ -260,7 +260,7 @@ class AppendHereRequest(Request):
 
     topic_id: str
     partition: int
-    records: list[Raw]
+    records: Annotated[list[Raw], Meta(min_length=1)]
     max_timestamp_ms: int
     key: str
     path: str
