@@ -109,11 +109,11 @@ class PartitionLeader(Response):
     A call to it saves a hop."""
 
     topic: str
-    """The name of the topic."""
+    """The name of the topic of the share-partition."""
     partition: Int32
     """The number of the partition, from 0."""
     node_id: str
-    """The node id of the gateway."""
+    """The node id of the gateway that leads the share-partition."""
     url: str
     """The gateway's address for the other gateways. It helps clients in their network."""
 
