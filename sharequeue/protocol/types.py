@@ -147,6 +147,8 @@ MAX_RECORDS: Final = 10_000
 """In one produce request."""
 MAX_SCHEDULE_MS: Final = 3653 * 24 * 3600 * 1000
 """How far ahead a record may be scheduled: ten years."""
+MAX_UNIQUE_MS: Final = 30 * 24 * 3600 * 1000
+"""How long a key of `unique` may count: 30 days."""
 MAX_SCHEDULES: Final = 1000
 """Schedules of one topic."""
 MAX_CANCELLED: Final = 1000

@@ -93,6 +93,7 @@ from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.mover import Mover
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.producing.scheduler import Scheduler
+from sharequeue_gateway.producing.unique_producer import UniqueProducer
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.reading.cache import BatchCache
@@ -555,7 +556,9 @@ def _apis(
             SettleApi(delivering.commits, producer, metadata, admission, owners),
             delivering.members,
         ),
-        ProduceApi(producer, arrow_producer, delivering.appends, owners),
+        ProduceApi(
+            producer, arrow_producer, UniqueProducer(producer, record_log.unique), delivering.appends, owners
+        ),
         ScheduledApi(
             Scheduler(producer, record_log.scheduled, leading.mover, clock),
             record_log.scheduled,

@@ -48,6 +48,7 @@ from sharequeue.protocol.types import (
     MAX_RECORDS,
     MAX_STREAM_WINDOW,
     MAX_TOPICS_NAMED,
+    MAX_UNIQUE_MS,
     AcquireMode,
     Int32,
 )
@@ -87,11 +88,22 @@ class ProduceRecord(Request):
     gateway."""
 
 
+class Unique(Request):
+    """Records whose keys must be new: see `unique` of produceRecords."""
+
+    within_ms: Annotated[int, Meta(ge=1, le=MAX_UNIQUE_MS, extra_json_schema={"format": "int64"})]
+    """How long a key counts from its first record on, in milliseconds by PostgreSQL's clock, at most 30 days."""
+
+
 class ProduceRequest(Request):
     """Records to append to the partitions of one topic."""
 
     records: Annotated[list[ProduceRecord], Meta(min_length=1, max_length=MAX_RECORDS)]
     """1 to 10,000 records. All of them are stored, or none."""
+    unique: Unique | None = None
+    """Append only records whose key is new in the topic; each needs a key. A record whose key was sent with `unique`
+    before, and counts still, is not appended, whatever its value: the answer has the place of the first one and
+    `duplicate`. Not with `Transaction-Id`. Absent: append all records."""
 
 
 class ProducedRecord(Response):
@@ -101,6 +113,9 @@ class ProducedRecord(Response):
     """The partition that the record was appended to, from 0."""
     offset: Offset
     """The place of the record in its partition. It never changes."""
+    duplicate: bool = False
+    """True: the record was not appended, because its key was sent with `unique` before. The place is that of the first
+    record with the key."""
 
 
 class PartitionLeader(Response):

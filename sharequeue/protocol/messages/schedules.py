@@ -6,13 +6,14 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from sharequeue.protocol.messages.fields import (
     Base64,
+    Offset,
     PartitionIndex,
     Request,
     Response,
     TimestampMs,
     at_most,
 )
-from sharequeue.protocol.messages.records import ProducedRecord, ProduceRecord
+from sharequeue.protocol.messages.records import ProduceRecord
 from sharequeue.protocol.types import MAX_SCHEDULES
 
 CronText = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -97,5 +98,10 @@ class RunScheduleRequest(Request):
     """A body without fields: send `{}`."""
 
 
-class RunSchedule(ProducedRecord):
+class RunSchedule(Response):
     """The place of the record that the call has made."""
+
+    partition: PartitionIndex
+    """The partition of the schedule, which got the record."""
+    offset: Offset
+    """The place of the record in its partition."""

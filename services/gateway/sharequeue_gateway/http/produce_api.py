@@ -12,6 +12,7 @@ from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.producing.record_tails import raw_record
+from sharequeue_gateway.producing.unique_producer import UniqueProducer
 from sharequeue_gateway.record_log.owner import ANYBODY
 from sharequeue_gateway.routing.appends import RoutedAppends
 from sharequeue_http.answer import Answer
@@ -27,15 +28,23 @@ class ProduceApi:
     """The handlers of produceRecords, produceArrow, produceRawRecord and appendHere."""
 
     def __init__(
-        self, producer: Producer, arrow_producer: ArrowProducer, routed: RoutedAppends, owners: Owners
+        self,
+        producer: Producer,
+        arrow_producer: ArrowProducer,
+        unique: UniqueProducer,
+        routed: RoutedAppends,
+        owners: Owners,
     ) -> None:
         self._producer = producer
+        self._unique = unique
         self._routed = routed
         self._arrow_producer = arrow_producer
         self._owner_of = owners.of
 
     async def produce_records(self, call: Call) -> Answer:
         request: ProduceRequest = call.request
+        if request.unique is not None:
+            return await self._produce_unique(call, request, request.unique.within_ms)
         producing = self._producer.produce(
             call.path["topic"],
             request.records,
@@ -49,6 +58,23 @@ class ProduceApi:
         call.raw, call.request = b"", None  # a large request is not kept until it is durable
         del request
         return await producing
+
+    async def _produce_unique(self, call: Call, request: ProduceRequest, within_ms: int) -> Answer:
+        if call.header("transaction-id") is not None:
+            raise InvalidRequest(
+                "unique must not come with Transaction-Id: its records would be unique before their commit",
+                pointers=[("/unique", "with Transaction-Id")],
+            )
+        return await self._unique.produce(
+            call.path["topic"],
+            request.records,
+            within_ms,
+            call.raw,
+            call.exchange.path,
+            call.header("idempotency-key"),
+            call.header("idempotency-retention-ms"),
+            self._owner_of(call.caller.principal).principal,
+        )
 
     async def produce_arrow(self, call: Call) -> Answer:
         media_type = (call.header("content-type") or "").partition(";")[0].strip().lower()

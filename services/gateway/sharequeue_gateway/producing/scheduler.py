@@ -92,15 +92,19 @@ def without_timestamp(tail: bytes) -> bytes:
     return tail[tail.index(b',"key', 1) :]
 
 
-def new_rows(records: Sequence[ScheduleRecord], prepared: Prepared) -> list[NewRow]:
-    """A row for each record, in the order of the request."""
-    places = prepared.places or [[*range(len(records))]]
+def placed(count: int, prepared: Prepared) -> list[tuple[int, bytes]]:
+    """The partition and the tail of each of so many records, in the order of the request."""
+    places = prepared.places or [[*range(count)]]
     found: dict[int, tuple[int, bytes]] = {}
     for append, indexes in zip(prepared.appends, places, strict=True):
         found.update((index, (append.partition, tail)) for index, tail in zip(indexes, append.tails, strict=True))
+    return [found[index] for index in range(count)]
+
+
+def new_rows(records: Sequence[ScheduleRecord], prepared: Prepared) -> list[NewRow]:
+    """A row for each record, in the order of the request."""
     rows = []
-    for index, record in enumerate(records):
-        partition, tail = found[index]
+    for record, (partition, tail) in zip(records, placed(len(records), prepared), strict=True):
         key = bytes_of_key(record)
         at_ms = record.delay_ms if record.deliver_at_ms is None else record.deliver_at_ms
         rows.append(

@@ -42,6 +42,7 @@ from sharequeue_gateway.record_log.scheduled.scheduled_log import ScheduledLog
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.ending import Ending
 from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS, PostgresTransactions, TransactionOptions
+from sharequeue_gateway.record_log.unique_log import UniqueLog
 from sharequeue_http.forms import nesting
 from sharequeue_http.log import fields
 
@@ -89,6 +90,7 @@ class PostgresRecordLog:
         locked_append = LockedAppend(database, self._known, deadline_s)
         self.appender = Appender(database, self._known, locked_append, deadline_s)
         self.dead_letters = DeadLetterLog(database, locked_append, deadline_s)
+        self.unique = UniqueLog(database, locked_append, deadline_s)
         self.schedules = ScheduleLog(database, locked_append, deadline_s)
         self.scheduled = ScheduledLog(database, locked_append, deadline_s, *scheduled)
         self.transactions = PostgresTransactions(database, self.appender, ending, transactions)

@@ -7,6 +7,7 @@ not move the mark, or the rows of a partition that is trimmed often would never 
 from typing import Final
 
 from sharequeue_gateway.record_log.store import Connection
+from sharequeue_gateway.record_log.unique_log import remove_old
 
 AT_ONCE: Final = 1000
 PURGE_AFTER_S: Final = 60
@@ -26,6 +27,7 @@ TABLES: Final = (
     "scheduled_records",
     "scheduled_counts",
     "schedules",
+    "unique_keys",
 )
 """Tables of other modules with rows of a topic, which go with it."""
 
@@ -134,5 +136,6 @@ STAGES: Final = (
     (remove_rows, PURGE_AFTER_S),
     (remove_aborted, PURGE_AFTER_S),
     (renew_marks, PURGE_AFTER_S),
+    (remove_old, 0),
     (forget_deleted, FORGET_AFTER_S),
 )
