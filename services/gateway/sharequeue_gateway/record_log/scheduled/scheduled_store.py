@@ -179,8 +179,8 @@ async def list_some(
     by_key = "" if key_digest is None else "AND key_digest = $5"
     rows = await connection.fetch(
         f"""SELECT schedule_id::text, partition, deliver_at_ms, bytes, substring(tail FROM 1 FOR {HEAD_BYTES})
-            FROM log.scheduled_records WHERE topic_id = $1 AND (deliver_at_ms, schedule_id) > ($2, $3::uuid) {by_key}
-            ORDER BY deliver_at_ms, schedule_id LIMIT $4""",
+            FROM log.scheduled_records s WHERE topic_id = $1 AND (deliver_at_ms, schedule_id) > ($2, $3::uuid) {by_key}
+            ORDER BY deliver_at_ms, s.schedule_id LIMIT $4""",
         topic_id,
         *after,
         most,
