@@ -556,9 +556,7 @@ def _apis(
             SettleApi(delivering.commits, producer, metadata, admission, owners),
             delivering.members,
         ),
-        ProduceApi(
-            producer, arrow_producer, UniqueProducer(producer, record_log.unique), delivering.appends, owners
-        ),
+        ProduceApi(producer, arrow_producer, UniqueProducer(producer, record_log.unique), delivering.appends, owners),
         ScheduledApi(
             Scheduler(producer, record_log.scheduled, leading.mover, clock),
             record_log.scheduled,

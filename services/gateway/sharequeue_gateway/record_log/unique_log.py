@@ -37,7 +37,7 @@ class UniqueRecord(NamedTuple):
 
 
 class UniquePlace(NamedTuple):
-    """Where the record with the key is. `duplicate`: an earlier request, or record, has put it there."""
+    """The place of the record with the key. `duplicate`: an earlier request, or record, has put it there."""
 
     partition: int
     offset: int
