@@ -25,6 +25,8 @@ COMMANDS: Final = (
     "groups",
     "scheduled",
     "schedules",
+    "dead-letters",
+    "records",
     "transactions",
     "keys",
     "acls",
@@ -33,7 +35,8 @@ COMMANDS: Final = (
     "migrate",
     "healthcheck",
 )
-"""Names, in the order of the help. Each is a module or a package here, with a click command of the same name."""
+"""Names, in the order of the help. Each is a module or a package here, with a click command of the same name
+(`_` for `-`)."""
 
 
 class Main(Commands):
@@ -45,7 +48,8 @@ class Main(Commands):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"sharequeue.cli.{name}"), name)
+        module = name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"sharequeue.cli.{module}"), module)
         return command
 
     def main(

@@ -12,6 +12,7 @@ from sharequeue.protocol.types import (
     MAX_IDEMPOTENCY_KEY_LENGTH,
     MAX_IDEMPOTENCY_RETENTION_MS,
     MAX_INT32,
+    MAX_INT64,
     MAX_MEMBER_ID_LENGTH,
     MAX_NAME_LENGTH,
     PLAIN_TEXT,
@@ -35,6 +36,10 @@ _IN_PATH: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
     "partition": (
         "The number of the partition, from 0 to one less than the topic has.",
         {"type": "integer", "format": "int32", "minimum": 0, "maximum": MAX_INT32},
+    ),
+    "offset": (
+        "The offset of the record in its partition.",
+        {"type": "integer", "format": "int64", "minimum": 0, "maximum": MAX_INT64},
     ),
     "topic": (
         "The name of the topic: 1 to 249 characters of `a-z`, `A-Z`, `0-9`, `.`, `_` and `-`.",

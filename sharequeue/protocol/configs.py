@@ -19,6 +19,7 @@ from sharequeue.protocol.types import (
     MAX_LOCK_DURATION_MS,
     MAX_NAME_LENGTH,
     MIN_LOCK_DURATION_MS,
+    group_id_fault,
     topic_name_fault,
 )
 from sharequeue_http.forms.errors import InvalidRequest
@@ -31,6 +32,7 @@ SHORTEST_HOLD_MS: Final = 60_000
 DEAD_LETTER_PREFIX: Final = "dlq."
 DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 """Of the default dead-letter topic of each group."""
+DEAD_LETTER_CONSUMER: Final = "errors.deadletterqueue.consumer.group"
 ERROR_HEADER: Final = "__dlq.errors."
 """Before the names of a dead letter's own headers, which say what became of its record."""
 SOURCE_HEADER: Final = "__dlq.source.header."
@@ -289,6 +291,15 @@ GROUP_CONFIGS: Final[Configs] = {
             kafka_default="false",
         ),
         Config(
+            DEAD_LETTER_CONSUMER,
+            "text",
+            "",
+            "Another group, which works on the dead letters in their topic. A dead letter is not open any more when that "
+            "group has finished it. Empty: no group does.",
+            check=lambda text: group_id_fault(text) if text else None,
+            form="the id of a group, or empty",
+        ),
+        Config(
             "retention.hold",
             "bool",
             "true",
@@ -501,6 +512,7 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     renew_acknowledge_enable: bool = True
     dead_letter_topic_name: str = ""
     dead_letter_copy_record: bool = True
+    dead_letter_consumer_group: str = ""
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5000
     assignment_interval_ms: int = 1000
@@ -553,6 +565,7 @@ def share_group_config(
         renew_acknowledge_enable=values["share.renew.acknowledge.enable"] == "true",
         dead_letter_topic_name=values[DEAD_LETTER_TOPIC],
         dead_letter_copy_record=values["errors.deadletterqueue.copy.record.enable"] == "true",
+        dead_letter_consumer_group=values[DEAD_LETTER_CONSUMER],
         session_timeout_ms=int(values[SESSION]),
         heartbeat_interval_ms=int(values[HEARTBEAT]),
         assignment_interval_ms=int(values["share.assignment.interval.ms"]),

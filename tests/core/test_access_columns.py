@@ -91,6 +91,8 @@ NEEDS: dict[str, list[tuple[bytes | None, set[tuple[Operation, ResourceType, str
         (b'{"to":"earliest"}', {(ALTER, G, "g")}),
     ],
     "redriveDeadLetters": [(b"{}", {(READ, G, "g")}), (b'{"topic":"b"}', {(READ, G, "g"), (WRITE, T, "b")})],
+    "dropDeadLetters": [(b"{}", {(READ, G, "g")}), (b'{"topic":"b"}', {(READ, G, "g"), (READ, T, "b")})],
+    **{name: [(None, {(DESCRIBE, G, "g"), (READ, T, "t")})] for name in ("lookUpRecord", "findRecords")},
     "beginTransaction": [(b"{}", set()), (b'{"transactional_id":"i"}', {(WRITE, X, "i")})],
     "commitTransaction": [
         (b"{}", set()),
@@ -116,6 +118,7 @@ NEEDS: dict[str, list[tuple[bytes | None, set[tuple[Operation, ResourceType, str
 QUERIES = {
     "streamRecords": [("b,c", {(READ, G, "g"), (READ, T, "b"), (READ, T, "c")})],
     "listInFlightRecords": [(None, {(DESCRIBE, G, "g")}), ("b", {(DESCRIBE, G, "g"), (DESCRIBE, T, "b")})],
+    "listDeadLetters": [(None, {(READ, G, "g")}), ("b", {(READ, G, "g"), (READ, T, "b")})],
     "replaceRecordBatches": [(None, {(DELETE, T, "t")})],
 }
 

@@ -51,6 +51,7 @@ OTHERS = {
     "share.assignor.offload.enable": ("true", "true"),
     "errors.deadletterqueue.topic.name": ("dlq.g", ""),
     "errors.deadletterqueue.copy.record.enable": ("true", "false"),
+    "errors.deadletterqueue.consumer.group": ("", ""),
     "retention.hold": ("true", "true"),
 }
 

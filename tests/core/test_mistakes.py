@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from sharequeue.protocol.messages.dead_letters import RedriveDeadLettersRequest
 from sharequeue.protocol.messages.groups import (
-    RedriveDeadLettersRequest,
     ResetShareGroupOffsetsRequest,
     ShareGroupHeartbeatRequest,
 )

@@ -26,6 +26,7 @@ DEFAULTS = {
     "share.throttle.released": "false",
     "share.assignor.offload.enable": "true",
     "errors.deadletterqueue.copy.record.enable": "true",
+    "errors.deadletterqueue.consumer.group": "",
     "retention.hold": "true",
     "retention.hold.idle.ms": "604800000",
 }

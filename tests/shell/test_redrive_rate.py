@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from sharequeue.cli import main
 from sharequeue.cli.groups.redrive import AT_ONCE, pages
-from sharequeue.protocol.messages.groups import RedriveResult
+from sharequeue.protocol.messages.dead_letters import RedriveResult
 from tests.sharequeue_http.test_client import Server, run
 
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from sharequeue_gateway.record_log.dead_letters import open_dead_letters
 from sharequeue_gateway.record_log.dead_letters.open_dead_letters import OpenCount, OpenCounts
-from sharequeue_gateway.record_log.log import DeadLetterRow
+from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing import purging
 from sharequeue_gateway.record_log.removing.compacting import Replacement
@@ -54,6 +54,24 @@ class Scene:
             for source, offset, count in keys
         ]
         return await self.log.dead_letters.append(self.topic, 0, rows)
+
+    def keys(self, *letters: int, group: str | None = None) -> list[DeadLetterKey]:
+        place = SharePartitionKey(group or self.group, self.queue, 0)
+        return [DeadLetterKey(place, REDRIVEN, offset, 0) for offset in letters]
+
+    async def drop(self, *letters: int) -> int:
+        return await self.log.dead_letters.close(self.keys(*letters))
+
+    async def finish(self, consumer: str, floor: int) -> int:
+        """Another group has durably finished the dead-letter topic up to `floor`."""
+        await self.connection.execute(
+            """INSERT INTO log.readers (topic_id, partition, group_id, state_epoch, floor) VALUES ($1, 0, $2, 1, $3)
+               ON CONFLICT (topic_id, partition, group_id) DO UPDATE SET floor = excluded.floor""",
+            self.queue,
+            consumer,
+            floor,
+        )
+        return await self.log.dead_letters.finish(self.group, self.queue, consumer)
 
     async def open(self, group: str | None = None) -> int:
         """How many are open, by their count."""
@@ -196,8 +214,8 @@ async def test_od_109_a_crash_before_the_commit_counts_nothing(module_database: 
     """The connection dies when the records are inserted and the count is not:
     the repeat writes and counts them once."""
     async with scene(module_database, name) as it:
-        await it.write(10)
-        for step in (lambda: it.write(11), lambda: it.redrive(0), lambda: it.park(12)):
+        await it.write(10, 9)
+        for step in (lambda: it.write(11), lambda: it.redrive(0), lambda: it.park(12), lambda: it.drop(1)):
             before = await it.open(), await it.ranges()
             async with it.connection.transaction():
                 await it.connection.execute("LOCK TABLE log.open_dead_letter_counts IN EXCLUSIVE MODE")
@@ -207,7 +225,7 @@ async def test_od_109_a_crash_before_the_commit_counts_nothing(module_database: 
                 await running
             assert (await it.open(), await it.ranges()) == before
             await step()
-        assert (await it.open(), await it.ranges()) == (2, [(1, 1)])
+        assert (await it.open(), await it.ranges()) == (2, [(2, 2)])
 
 
 async def test_od_110_redrives_retention_and_new_ones_at_once_lose_no_count(
@@ -265,3 +283,51 @@ async def test_od_112_a_deleted_source_topic_takes_its_counts_along(module_datab
             while await it.log.database.query(stage, purging.AT_ONCE, 0) >= purging.AT_ONCE:
                 pass
         assert (await it.open(), await it.ranges()) == (0, [])
+
+
+async def test_od_113_a_dropped_dead_letter_is_closed_and_never_redriven(module_database: str, name: str) -> None:
+    async with scene(module_database, name) as it:
+        await it.write(10, 11, 12)
+        await it.write(10, group=f"{name}-other")
+        assert [await it.drop(1, 3), await it.drop(1, 3)] == [2, 0]
+        assert await it.redrive(0, 1) == 1
+        assert (await it.open(), await it.open(f"{name}-other")) == (1, 1), "a group drops none of another one"
+        outcomes = await it.log.dead_letters.outcomes(it.keys(0, 1, 2))
+        ends = {key.offset: (end.redriven_to, end.consumer_group) for key, end in outcomes.items()}
+        assert ends == {0: ((it.topic, 0, 0), None), 1: (None, None)}
+        assert all((end.closed_at_ms or 0) > 0 for end in outcomes.values())
+        await it.park(20)
+        parked = DeadLetterKey(SharePartitionKey(name, it.topic, 0), REDRIVEN, 20, 5)
+        assert [await it.log.dead_letters.close([parked]), await it.redrive_parked(20)] == [1, 0]
+        assert await it.open() == 1
+
+
+async def test_od_114_what_the_consumer_group_finished_is_closed(module_database: str, name: str) -> None:
+    async with scene(module_database, name) as it:
+        await it.write(10, 11, 12)
+        await it.write(10, group=f"{name}-other")
+        await it.write(13)
+        assert await it.redrive(1) == 1
+        assert [await it.finish("desk", 3), await it.finish("desk", 3)] == [2, 0]
+        assert (await it.open(), await it.open(f"{name}-other")) == (1, 1)
+        assert await it.redrive(0, 4) == 1, "only what the other group has not finished"
+        (end,) = (await it.log.dead_letters.outcomes(it.keys(2))).values()
+        assert (end.redriven_to, end.consumer_group) == (None, "desk")
+
+
+async def test_od_115_a_record_leads_to_its_dead_letters_until_they_leave_their_topic(
+    module_database: str, name: str
+) -> None:
+    async with scene(module_database, name) as it:
+        await it.write(10, 11)
+        await it.write(12)
+        source = SharePartitionKey(name, it.topic, 0)
+
+        async def letters(*offsets: int) -> list[tuple[int, int]]:
+            found = await it.log.dead_letters.pointers(source, offsets)
+            return [(pointer.record_offset, pointer.letter_offset) for pointer in found]
+
+        await it.redrive(1)
+        assert await letters(11, 12, 13) == [(11, 1), (12, 2)]
+        await it.log.delete_records(it.queue, {0: 2})
+        assert await letters(10, 11, 12) == [(12, 2)]

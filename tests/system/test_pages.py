@@ -49,7 +49,7 @@ def run(stack: Stack, command: str, shell: Sequence[str] = ("bash", "-ec")) -> s
 
 def test_the_page_of_dead_letters_prints_what_it_shows(stack: Stack) -> None:
     found = blocks((DOCS / "dead-letters.md").read_text())
-    assert [language == "sh" for language, _ in found] == [True, False] * 7
+    assert [language == "sh" for language, _ in found] == [True, False] * 8
     letters = f"{stack.url}/v1/topics/dlq.packing/partitions/0/records"
     for place in range(0, len(found), 2):
         command, shown = found[place][1], found[place + 1][1]

@@ -48,8 +48,11 @@ from sharequeue_gateway.http.access_api import AccessApi
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
+from sharequeue_gateway.http.groups.dead_letters import LetterFinder
+from sharequeue_gateway.http.groups.dead_letters_api import DeadLettersApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
 from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
+from sharequeue_gateway.http.groups.look_up_api import LookUpApi
 from sharequeue_gateway.http.groups.members_api import MembershipApi
 from sharequeue_gateway.http.groups.offsets_api import GroupsApi
 from sharequeue_gateway.http.groups.redrive_api import Redriving
@@ -410,6 +413,7 @@ def _leading(base: Base, settings: Settings) -> Leading:
             cluster,
             clock,
             base.metadata,
+            record_log.dead_letters,
             interval_ms=settings.backlog_interval_ms,
             most_pairs=settings.max_metric_pairs,
         ),
@@ -525,6 +529,24 @@ def _fetch_api(base: Base, delivering: Delivering, settings: Settings, watch: Ke
     )
 
 
+def _record_apis(
+    base: Base, leading: Leading, tokens: PageTokens
+) -> tuple[InFlightApi, Redriving, DeadLettersApi, LookUpApi]:
+    """The handlers of the calls about single records and their dead letters."""
+    metadata, record_log = base.metadata, leading.record_log
+    letters = LetterFinder(metadata, record_log, record_log.dead_letters, tokens)
+    in_flight = InFlightApi(
+        base.coordinator, metadata, record_log.dead_letters, leading.leader, leading.dead_letters, base.routing, tokens
+    )
+    dead_letters = DeadLettersApi(metadata, record_log.dead_letters, letters)
+    return (
+        in_flight,
+        Redriving(metadata, record_log, record_log.dead_letters, letters),
+        dead_letters,
+        LookUpApi(metadata, record_log, in_flight, letters, dead_letters),
+    )
+
+
 def _apis(
     base: Base,
     leading: Leading,
@@ -544,6 +566,7 @@ def _apis(
     producer = Producer(metadata, record_log.appender, record_log.transactions, clock, settings.max_value_depth)
     arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, settings.max_value_depth)
     tokens = PageTokens(settings.cluster_token)
+    in_flight, redriving, dead_letters, look_up = _record_apis(base, leading, tokens)
     return GatewayApis(
         _fetch_api(base, delivering, settings, watch),
         StreamApi(metadata, streams, watch),
@@ -591,12 +614,12 @@ def _apis(
         TopicsApi(coordinator, metadata, record_log),
         CompactionApi(metadata, record_log.compaction),
         GroupsApi(coordinator, metadata, record_log, leading.readers, record_log.dead_letters, base.share_coordinator),
-        InFlightApi(
-            coordinator, metadata, record_log.dead_letters, leading.leader, leading.dead_letters, routing, tokens
-        ),
+        in_flight,
         MembershipApi(coordinator, cluster, group_use, delivering.members),
         GroupAdminApi(coordinator, metadata, record_log),
-        Redriving(metadata, record_log, record_log.dead_letters, tokens),
+        redriving,
+        dead_letters,
+        look_up,
         group_use,
         ReadersApi(metadata, leading.readers),
         ActivityApi(leading.activity, base.database.query, tokens),

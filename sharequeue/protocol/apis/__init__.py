@@ -11,6 +11,7 @@ This module lists all rows, so that `apis.FETCH_RECORDS` names one. Any layer ma
 
 from sharequeue.protocol.apis.access import *
 from sharequeue.protocol.apis.cluster import *
+from sharequeue.protocol.apis.dead_letters import *
 from sharequeue.protocol.apis.groups import *
 from sharequeue.protocol.apis.leaders import *
 from sharequeue.protocol.apis.operations import *

@@ -14,8 +14,6 @@ from sharequeue.protocol.messages.groups import (
     HeartbeatResult,
     InUseQuery,
     ListShareGroupsQuery,
-    RedriveDeadLettersRequest,
-    RedriveResult,
     ResetOffsetsResult,
     ResetShareGroupOffsetsRequest,
     ShareGroupConfigResponse,
@@ -26,7 +24,13 @@ from sharequeue.protocol.messages.groups import (
     ShareGroupServiceConfig,
     UpdateShareGroupConfigRequest,
 )
-from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
+from sharequeue.protocol.messages.in_flight import (
+    FindRecordsQuery,
+    FoundRecords,
+    InFlightQuery,
+    ListInFlightResponse,
+    RecordLife,
+)
 from sharequeue_http.forms.api import Api
 
 _DESCRIBE = Access((group(Operation.DESCRIBE),))
@@ -97,6 +101,30 @@ LIST_IN_FLIGHT_RECORDS = _call(
         (group(Operation.DESCRIBE), topics(Operation.DESCRIBE, lambda query: (query.topic,) if query.topic else ())),
         tuple(Shown(place, ResourceType.TOPIC, "topic") for place in ("partitions", "errors")),
     ),
+)
+LOOK_UP_RECORD = _call(
+    "lookUpRecord",
+    "GET",
+    "/v1/share-groups/{group}/topics/{topic}/partitions/{partition}/records/{offset}",
+    "Look up what a group has done with one record: not fetched, held, delayed, finished, dead, redriven.",
+    description="The leader of the share-partition is asked. Of a finished record the group keeps neither the member nor "
+    "the time.",
+    response=RecordLife,
+    errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", *TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
+    idempotent=True,
+    access=Access((group(Operation.DESCRIBE), topic(Operation.READ))),
+)
+FIND_RECORDS = _call(
+    "findRecords",
+    "GET",
+    "/v1/share-groups/{group}/topics/{topic}/records",
+    "Find the records with a key, the newest first, and what a group has done with each.",
+    description="The partition of the key is read backwards, at most 100,000 records or for a second in a call.",
+    request=FindRecordsQuery,
+    response=FoundRecords,
+    errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", *TOPIC_ERRORS),
+    idempotent=True,
+    access=Access((group(Operation.DESCRIBE), topic(Operation.READ))),
 )
 LIST_FETCHING_MEMBERS = _call(
     "listFetchingMembers",
@@ -211,24 +239,4 @@ DELETE_SHARE_GROUP_OFFSETS = _call(
     status=204,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *TOPIC_ERRORS),
     access=Access((group(Operation.ALTER), topic(Operation.READ)), audited=True),
-)
-REDRIVE_DEAD_LETTERS = _call(
-    "redriveDeadLetters",
-    "POST",
-    "/v1/share-groups/{group}/dead-letters/redrive",
-    "Send a group's dead letters back to their topics.",
-    description="Each dead letter is sent once, however often the call is made, so a call whose answer was lost may be "
-    "made again. Dead letters stay in `dlq.<group>`.",
-    request=RedriveDeadLettersRequest,
-    response=RedriveResult,
-    errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
-    idempotent=True,
-    access=Access(
-        (
-            group(Operation.READ),
-            topics(Operation.WRITE, lambda request: (request.topic,) if request.topic else ()),
-            topics(Operation.WRITE, lambda _: (), each=True),
-        ),
-        audited=True,
-    ),
 )

@@ -1,8 +1,8 @@
-"""The messages of share groups: membership, description, settings, offsets, redriven dead letters."""
+"""The messages of share groups: membership, description, settings, offsets."""
 
 from typing import Annotated, Final, Literal
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from sharequeue.protocol.messages.fields import (
     AnyInt64,
@@ -11,7 +11,6 @@ from sharequeue.protocol.messages.fields import (
     Count,
     EnforcedTopicName,
     MemberId,
-    NonNegative,
     Offset,
     PageSize,
     PageToken,
@@ -20,7 +19,6 @@ from sharequeue.protocol.messages.fields import (
     PlainText,
     Request,
     Response,
-    TimestampMs,
     TopicName,
     Uuid,
     at_most,
@@ -31,10 +29,8 @@ from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue.protocol.types import (
     MAX_ERRORS,
     MAX_INT32,
-    MAX_INT64,
     MAX_NAME_LENGTH,
     MAX_PAGE_SIZE,
-    MAX_REASON_LENGTH,
     MAX_TOPICS_NAMED,
 )
 
@@ -135,14 +131,6 @@ ResetTarget = Annotated[
         title="ResetTarget",
         description="`earliest`: the log start. `latest`: the log end. `current`: the present start offset, so that held "
         "and released records come again at once. `offset` and `datetime`: as the field of that name says.",
-    ),
-]
-
-RedriveTarget = Annotated[
-    Literal["retry", "source"],
-    Meta(
-        title="RedriveTarget",
-        description="`retry`: this group alone. `source`: every group of the topic, as the records are appended again.",
     ),
 ]
 
@@ -391,53 +379,3 @@ class ResetOffsetsResult(Response):
     """How many partitions could not be reset. Repeat the call for them."""
     errors: Annotated[list[PartitionError], at_most(MAX_ERRORS)]
     """Partitions that failed, at most 50."""
-
-
-# Dead letters
-
-
-class RedriveFilter(Request):
-    """The dead letters to send back: those that fit all fields."""
-
-    message: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
-    """Text that the cause of the dead letter or the client's `reason` contains, at most 1,024 characters."""
-    min_delivery_count: NonNegative | None = None
-    """Only records that were delivered at least this many times."""
-    before_ms: TimestampMs | None = None
-    """Only records that became dead letters before this time, in milliseconds since the epoch."""
-
-
-class RedriveDeadLettersRequest(Request):
-    """The dead letters to send back, and their target.
-
-    `to`: `retry` sends records back for this group alone; `source` appends them as new records for every group of the
-    topic. `page_token`: continue behind the answer with this `next_page_token`.
-    """
-
-    topic: TopicName | None = None
-    """Only dead letters that came from this topic (not `dlq.…`). Absent: from any."""
-    filter: RedriveFilter | None = None
-    """Which dead letters to send. Absent: all that were not redriven before."""
-    max_records: Annotated[int, Meta(ge=1, le=MAX_INT64, extra_json_schema={"format": "int64"})] | None = None
-    """The most dead letters of this call. If it ends there, `next_page_token` continues. Absent: all."""
-    page_token: PageToken | None = None
-    """The `next_page_token` of the call before. Absent: from the first dead letter on."""
-    to: RedriveTarget = "retry"
-    """Who gets the records again."""
-    dry_run: bool = False
-    """True: count only, and send nothing."""
-
-
-class RedriveResult(Response):
-    """The number of dead letters that were sent back, or would be, and of those that could not."""
-
-    matched: AnyInt64
-    """How many dead letters fit the filter and were not redriven before."""
-    redriven: AnyInt64
-    """How many of them were sent: 0 for a `dry_run`."""
-    skipped_count: AnyInt64 = 0
-    """How many of them have no record to send, or no topic to send it to."""
-    unauthorized_count: AnyInt64 = 0
-    """How many of them came from topics that the caller may not write. They stay, and a later call may send them."""
-    next_page_token: str | UnsetType = UNSET
-    """Send it as `page_token` to continue. Absent if no dead letters are left."""

@@ -1,7 +1,10 @@
-"""The messages of listInFlightRecords."""
+"""The messages of listInFlightRecords, and of the look-up of single records."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
+from msgspec import Meta
+
+from sharequeue.protocol.messages.dead_letters import MAX_KEY_LENGTH, DeadLetter
 from sharequeue.protocol.messages.fields import (
     AnyInt64,
     Count,
@@ -27,10 +30,15 @@ class InFlightQuery(Request):
     """Only partitions of this topic. Absent: of all topics of the group."""
     partition: PartitionIndex | None = None
     """Only the partition with this number. It needs `topic`."""
+    offset: Offset | None = None
+    """Only the range that this offset belongs to, and what is unfinished before it. It needs `partition`."""
     page_size: PageSize = 1000
     """How many partitions and batches a page has; its last partition is listed whole, so a page may have more."""
     page_token: PageToken | None = None
 
+
+MOST_FOUND: Final = 100
+"""Records that one call finds by their key."""
 
 DeliveryStateName = Annotated[
     str,
@@ -101,6 +109,8 @@ class InFlightPartition(Response):
     """The last offset that the group has acquired up to, included. Records behind it are new to the group."""
     batches: list[InFlightBatch]
     """Ranges of equal records from `start_offset` on, ascending."""
+    unfinished_before: AnyInt64 | None = None
+    """How many offsets before `offset` the group has not finished. Absent without `offset`."""
     dead_letters: list[DeadLetterStatus] = []
     """Ranges whose dead letters could not be written yet. The gateway tries again until it can."""
     parked_dead_letters: Int32 = 0
@@ -121,3 +131,67 @@ class ListInFlightResponse(Response):
     """Partitions whose leader cannot answer now, at most 50."""
     next_page_token: str | None = None
     """Send it as `page_token` for the next page. Absent on the last page."""
+
+
+RecordStateName = Annotated[
+    str,
+    word(
+        "RecordState",
+        "What a group does with a record. `new`: it has not fetched it yet. `ready`: to be delivered again. `delayed`: to "
+        "be delivered after a delay. `held`: a member holds it. `pending`: a transaction decides about it. `dying`: its "
+        "dead letter is being written. `dead`: it has a dead letter. `finished`: accepted, or finished without a dead "
+        "letter. `skipped`: the group never gets it: there is no record at the offset, its transaction was aborted, or it "
+        "was redriven for another group.",
+        ["new", "ready", "delayed", "held", "pending", "dying", "dead", "finished", "skipped"],
+    ),
+]
+
+
+class RecordLife(Response):
+    """The life of one record in a group: what the group has done with it, and what it does with it now."""
+
+    topic: str
+    """The name of the topic."""
+    partition: PartitionIndex
+    """The number of the partition, from 0."""
+    offset: Offset
+    """Where the record is in the partition."""
+    state: RecordStateName
+    """What the group does with the record."""
+    log_start_offset: Offset
+    """The first offset that the log still has. A record before it was removed, finished or not."""
+    timestamp_ms: TimestampMs | None = None
+    """The time of the record, in milliseconds since the epoch. Absent if the log does not have it."""
+    unfinished_before: AnyInt64 | None = None
+    """How many offsets before it the group has not finished: an upper bound of the records that come first. Absent if
+    the record is behind that."""
+    in_flight: InFlightBatch | None = None
+    """The range of equal records that it belongs to, with holder, lock, delay, reasons and transaction. Absent if the
+    group keeps nothing about it: it is new, or was finished long ago."""
+    dead_letters: Annotated[list[DeadLetter], at_most(MAX_PAGE_SIZE)] = []
+    """Its dead letters that are still in their topic, open or not: reasons, place, and what became of them."""
+
+
+class FindRecordsQuery(Request):
+    """Records by their key, the newest first."""
+
+    key: Annotated[str, Meta(max_length=MAX_KEY_LENGTH)]
+    """The whole key, as text."""
+    partition: PartitionIndex | None = None
+    """Where to look. Absent: in the partition that producers give the key without naming one."""
+    page_size: Annotated[int, Meta(ge=1, le=MOST_FOUND, extra_json_schema={"format": "int32"})] = 10
+    """How many records a page has at most, from 1 to 100."""
+    page_token: PageToken | None = None
+
+
+class FoundRecords(Response):
+    """Records with a key, the newest first."""
+
+    records: Annotated[list[RecordLife], at_most(MOST_FOUND)]
+    """A page may have none although there are further pages: a call looks at 100,000 records, or for a second."""
+    partition: PartitionIndex
+    """The partition that was looked at."""
+    looked: AnyInt64
+    """How many offsets the call looked at."""
+    next_page_token: str | None = None
+    """Send it as `page_token` to go on with older records. Absent at the start of the log."""

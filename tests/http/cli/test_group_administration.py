@@ -227,3 +227,51 @@ def test_dead_letters_are_redriven(gateway: Gateway, run: Run, name: str) -> Non
     }
     assert run("redrive", name) == f"0 dead letters of {name} are redriven\n"
     assert "--before" in run("redrive", name, "--before", "soon", code=WRONG_USAGE)
+
+
+def test_dead_letters_are_listed_shown_redriven_and_dropped_one_by_one(
+    gateway: Gateway, run: Run, name: str, shared_stack: Stack
+) -> None:
+    def letters(*arguments: str, code: int = 0) -> str:
+        done = CliRunner(env={"SHAREQUEUE_URL": shared_stack.url}).invoke(main, ("dead-letters", *arguments))
+        assert done.exit_code == code, (arguments, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    gateway.produce_batches(name, 4)
+    gateway.acquire(name, name)
+    gateway.settle(name, name, 0, 2, "reject", reason="bad")
+    wait_until(lambda: len(json.loads(letters("list", name, "--json"))["dead_letters"]) == 3)
+    assert [line.split()[:4] for line in letters("list", name).splitlines()[1:]] == [
+        [name, "0", offset, "open"] for offset in "012"
+    ]
+    some = ("--topic", name, "--offset", "0", "--offset", "2")
+    assert letters("redrive", name, *some) == f"2 dead letters of {name} are redriven\n"
+    assert letters("drop", name, "--dry-run") == f"1 dead letters of {name} would be dropped\n"
+    assert "--yes" in letters("drop", name, code=WRONG_USAGE)
+    assert letters("drop", name, "--yes", "--reason", "bad") == f"1 dead letters of {name} are dropped\n"
+    assert run("redrive", name, "--dry-run") == f"0 dead letters of {name} would be redriven\n"
+    assert f"redriven to {name}-0 at offset 5" in letters("show", name, name, "2")
+    dropped = letters("show", name, name, "1")
+    assert "state       dropped" in dropped
+    assert "reason      bad" in dropped
+    assert "is not a dead letter" in letters("show", name, name, "3", code=REFUSED)
+    assert "--topic" in letters("drop", name, "--offset", "1", "--yes", code=WRONG_USAGE)
+    assert "holds the dead letters" in letters("redrive", name, "--topic", f"dlq.{name}", code=REFUSED)
+    assert "it has none" in letters("redrive", name, "--topic", name, "--dry-run")
+
+
+def test_records_are_shown_and_found_by_key(gateway: Gateway, name: str, shared_stack: Stack) -> None:
+    def records(*arguments: str, code: int = 0) -> str:
+        done = CliRunner(env={"SHAREQUEUE_URL": shared_stack.url}).invoke(main, ("records", *arguments))
+        assert done.exit_code == code, (arguments, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    gateway.produce(name, 1, 2, key="order-42")
+    gateway.acquire(name, name, member="w-9", max_records=1)
+    assert "w-9, attempt 1, until" in records("show", name, name, "0")
+    assert [line.split()[2:5] for line in records("find", name, name, "order-42").splitlines()[1:]] == [
+        ["1", "new", "1"],
+        ["0", "held", "0"],
+    ]
+    assert json.loads(records("find", name, name, "no", "--json"))["records"] == []
+    assert "OFFSET_OUT_OF_RANGE" in records("show", name, name, "7", code=REFUSED)

@@ -6,8 +6,10 @@ from sharequeue.openapi import serve_openapi
 from sharequeue.protocol import apis
 from sharequeue_gateway.http.access_api import AccessApi
 from sharequeue_gateway.http.fetch_api import FetchApi
+from sharequeue_gateway.http.groups.dead_letters_api import DeadLettersApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
 from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
+from sharequeue_gateway.http.groups.look_up_api import LookUpApi
 from sharequeue_gateway.http.groups.members_api import MembershipApi
 from sharequeue_gateway.http.groups.offsets_api import GroupsApi
 from sharequeue_gateway.http.groups.redrive_api import Redriving
@@ -62,6 +64,8 @@ class GatewayApis(NamedTuple):
     membership: MembershipApi
     group_admin: GroupAdminApi
     redriving: Redriving
+    dead_letters: DeadLettersApi
+    look_up: LookUpApi
     group_use: GroupUse
     readers: ReadersApi
     activity: ActivityApi
@@ -127,6 +131,10 @@ class GatewayApis(NamedTuple):
             (apis.DELETE_SHARE_GROUP_OFFSETS, self.group_admin.delete_offsets),
             (apis.RESET_SHARE_GROUP_OFFSETS, self.group_admin.reset_offsets),
             (apis.LIST_ACTIVITY, self.activity.list_activity),
+            (apis.LIST_DEAD_LETTERS, self.dead_letters.list_letters),
+            (apis.DROP_DEAD_LETTERS, self.dead_letters.drop),
+            (apis.LOOK_UP_RECORD, self.look_up.look_up),
+            (apis.FIND_RECORDS, self.look_up.find),
             (apis.REDRIVE_DEAD_LETTERS, self.redriving.redrive),
             (apis.GROUP_USAGE, self.group_use.usage),
             (apis.UNLOAD_GROUP, self.group_use.unload),

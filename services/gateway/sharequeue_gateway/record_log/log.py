@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from sharequeue.protocol.errors import BY_CODE
-from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.stored_batch import StoredBatch
 from sharequeue_http.forms.errors import ApiError
@@ -27,6 +27,11 @@ from sharequeue_http.forms.errors import ApiError
 MOST_PARTITIONS: Final = 1000
 """The most partitions of one append. Each is locked until its commit, and PostgreSQL has room for some thousand
 locks."""
+
+
+CLOSED: Final = MAX_INT32
+"""The state epoch in the keys of dead letters that are not open any more. Such a key stays until its topic is
+deleted."""
 
 
 class OffsetOutOfRange(ApiError):
@@ -165,6 +170,16 @@ class DeadLetterRow(NamedTuple):
     @property
     def key(self) -> "DeadLetterKey":
         return DeadLetterKey(self.source, self.state_epoch, self.offset, self.delivery_count)
+
+
+class LetterOutcome(NamedTuple):
+    """The end of a dead letter: redriven as the record at `redriven_to` (topic id, partition, offset), finished in
+    its topic by `consumer_group`, or dropped. `closed_at_ms`: None: it was redriven by a version that did not note
+    it."""
+
+    closed_at_ms: int | None
+    consumer_group: str | None
+    redriven_to: tuple[str, int, int] | None
 
 
 class Parked(NamedTuple):

@@ -35,6 +35,7 @@ from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLette
 from sharequeue_gateway.record_log.log import Parked
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.bounds import limited_by
+from sharequeue_gateway.share_partition.machine import SharePartition
 from sharequeue_gateway.share_partition.runs import Hold
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
@@ -70,13 +71,13 @@ class InFlightApi:
 
     async def in_flight(self, call: Call) -> ListInFlightResponse:
         """The records in flight, at every leader."""
-        query: InFlightQuery = call.request
-        group_id = checked_group_id(call.path["group"])
+        return await self.list_of(checked_group_id(call.path["group"]), call.request)
+
+    async def list_of(self, group_id: str, query: InFlightQuery) -> ListInFlightResponse:
         wanted, more = await self._wanted(group_id, query)
         mine, others = self._routing.split(group_id, wanted)
         answers = await asyncio.gather(*(self._routing.gateways.in_flight(node, group_id, query) for node in others))
-        answers.append(await self._list(group_id, mine, query.page_size))
-        return _page(answers, wanted, more, query.page_size, self._tokens)
+        return _page([await self._list(group_id, mine, query), *answers], wanted, more, query.page_size, self._tokens)
 
     async def in_flight_here(self, call: Call) -> ListInFlightResponse:
         """The records in flight in share-partitions that this gateway leads. Called by other gateways."""
@@ -84,7 +85,7 @@ class InFlightApi:
         group_id = call.path["group"]
         wanted, _ = await self._wanted(group_id, query)
         mine, _ = self._routing.split(group_id, wanted)
-        return await self._list(group_id, mine, query.page_size)
+        return await self._list(group_id, mine, query)
 
     async def _wanted(self, group_id: str, query: InFlightQuery) -> tuple[list[tuple[KnownTopic, int]], bool]:
         """The initialised share-partitions of the group for this page, in order; and whether there are more."""
@@ -92,6 +93,8 @@ class InFlightApi:
             await self._metadata.topic_with(query.topic, query.partition or 0)
         elif query.partition is not None:
             raise InvalidRequest("partition needs topic")
+        if query.offset is not None and query.partition is None:
+            raise InvalidRequest("offset needs partition")
         topic, partition = "", -1
         if query.page_token is not None:
             topic, partition = self._tokens.place(query.page_token, _place, "listInFlightRecords")
@@ -115,13 +118,13 @@ class InFlightApi:
         ]
         return wanted, summary.more and query.partition is None
 
-    async def _list(self, group_id: str, partitions: Partitions, page_size: int) -> ListInFlightResponse:
+    async def _list(self, group_id: str, partitions: Partitions, query: InFlightQuery) -> ListInFlightResponse:
         """List share-partitions that this gateway leads, in order, until a page is full."""
         listed = ListInFlightResponse(partitions=[])
         if not partitions:
             return listed
         parked = await self._dead_letter_log.parked_counts(group_id)
-        room = page_size
+        room = query.page_size
         for start in range(0, len(partitions), LOADED_AT_ONCE):
             some = partitions[start : start + LOADED_AT_ONCE]
             leds = await self._leader.get(group_id, some, initialize=False)
@@ -132,7 +135,7 @@ class InFlightApi:
                     listed.errors.append(partition_error(PartitionFault(topic.name, partition, led)))
                     room -= 1
                 else:
-                    listed.partitions.append(self._partition(topic, partition, led, parked))
+                    listed.partitions.append(self._partition(topic, partition, led, parked, query.offset))
                     room -= _weight(listed.partitions[-1])
                 if room <= 0:
                     if (topic, partition) != partitions[-1]:
@@ -141,7 +144,12 @@ class InFlightApi:
         return listed
 
     def _partition(
-        self, topic: KnownTopic, partition: int, led: LedSharePartition, parked: Mapping[TopicIdPartition, Parked]
+        self,
+        topic: KnownTopic,
+        partition: int,
+        led: LedSharePartition,
+        parked: Mapping[TopicIdPartition, Parked],
+        offset: int | None,
     ) -> InFlightPartition:
         machine = led.machine
         parked_here = parked.get((topic.topic_id, partition))
@@ -165,8 +173,9 @@ class InFlightApi:
                     earlier_reasons=run.earlier,
                     transaction_id=run.write.transaction_id if isinstance(run.write, Hold) else None,
                 )
-                for run in machine.in_flight()
+                for run in (machine.in_flight() if offset is None else machine.overlapping(offset, offset))
             ],
+            unfinished_before=None if offset is None else _unfinished_before(machine, offset),
             dead_letters=[
                 DeadLetterStatus(
                     first_offset=pending.letter.first_offset,
@@ -181,6 +190,15 @@ class InFlightApi:
             parked_cause=parked_here.cause if parked_here else None,
             limited_by=limited_by(machine),
         )
+
+
+def _unfinished_before(machine: SharePartition, offset: int) -> int:
+    """Return how many offsets before one are not finished, those that the group has not read yet included."""
+    first, last = machine.start_offset, offset - 1
+    finished = sum(
+        min(run.last, last) - max(run.first, first) + 1 for run in machine.overlapping(first, last) if run.finished
+    )
+    return max(offset - first, 0) - finished
 
 
 def _page(

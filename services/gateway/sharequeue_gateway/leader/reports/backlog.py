@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from sharequeue.clock import Clock
+from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
@@ -23,6 +24,7 @@ from sharequeue_gateway.leader.reports.queue_series import OTHER, PAIR
 from sharequeue_gateway.record_log import backlog_store
 from sharequeue_gateway.record_log.backlog_store import Backlogs
 from sharequeue_gateway.record_log.dead_letters import open_dead_letters
+from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.dead_letters.open_dead_letters import OpenCounts
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.forms.errors import ApiError
@@ -60,11 +62,24 @@ LOG_BYTES: Final = Family(
 OPEN: Final = Family(
     "sharequeue_group_open_dead_letters",
     "gauge",
-    "Dead letters that were neither redriven nor removed, by the topic of their records. Exact, also after "
+    "Open dead letters (not redriven, dropped, finished or removed), by the topic of their records. Exact, also after "
     "a restart; up to 15 s late. One gateway reports it for all groups.",
     PAIR,
 )
 FAMILIES: Final = (RECORDS, OLDEST, OLDEST_DELAYED, LOG_BYTES, OPEN)
+
+
+async def finish_letters(metadata: Metadata, dead_letters: DeadLetterLog, group_id: str) -> int:
+    """Close some dead letters that the group of `errors.deadletterqueue.consumer.group` has durably finished.
+    Returns: how many. Raises: ApiError."""
+    config = metadata.config(group_id) or await metadata.learn_config(group_id)
+    if not config.dead_letter_consumer_group:
+        return 0
+    try:
+        topic = await metadata.topic(config.dead_letter_topic_name)
+    except (UnknownTopicOrPartition, InvalidTopic):
+        return 0
+    return await dead_letters.finish(group_id, topic.topic_id, config.dead_letter_consumer_group)
 
 
 class BacklogLook:
@@ -76,6 +91,7 @@ class BacklogLook:
         cluster: Cluster,
         clock: Clock,
         metadata: Metadata,
+        dead_letters: DeadLetterLog,
         *,
         interval_ms: int,
         most_pairs: int,
@@ -85,6 +101,7 @@ class BacklogLook:
         self._cluster = cluster
         self._clock = clock
         self._metadata = metadata
+        self._dead_letters = dead_letters
         self._interval_s = interval_ms / 1000
         self._most_pairs = most_pairs
         self._backlogs: Backlogs | None = None
@@ -106,7 +123,7 @@ class BacklogLook:
             backlogs = await self._query(backlog_store.backlogs, self._most_pairs)
             self._oldest_ms = await self._query(backlog_store.oldest)
             self._log_bytes = await self._query(backlog_store.log_bytes)
-            self._open = await self._query(open_dead_letters.counts, self._most_pairs)
+            self._open = await self._open_counts()
             read = {pair.topic_id for pairs in (backlogs.largest, self._open.largest) for pair in pairs}
             await self._metadata.topics_by_id(list(read))
         except ApiError as error:
@@ -115,6 +132,14 @@ class BacklogLook:
             log.warning("cannot read the backlog now", extra=fields(cause=error.detail))
         else:
             self._backlogs = backlogs
+
+    async def _open_counts(self) -> OpenCounts:
+        """The open dead letters, without those that a group which works on them has finished."""
+        counts: OpenCounts = await self._query(open_dead_letters.counts, self._most_pairs)
+        groups = sorted({count.group_id for count in counts.largest})
+        if any([await finish_letters(self._metadata, self._dead_letters, group_id) for group_id in groups]):
+            counts = await self._query(open_dead_letters.counts, self._most_pairs)
+        return counts
 
     def series(self) -> Iterator[str]:
         """The lines of /metrics; none at the other gateways."""

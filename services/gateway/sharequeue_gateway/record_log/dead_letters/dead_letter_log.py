@@ -1,8 +1,8 @@
 """Dead letters on PostgreSQL: the leader epochs of writers, the keys that prevent duplicates, and the parking table."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby, islice
 from typing import Any, Final
 
 from sharequeue.protocol.errors import NotLeaderOrFollower
@@ -11,10 +11,22 @@ from sharequeue.service.postgres_faults import FAULTS
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letters import dead_letter_sources, open_dead_letters
+from sharequeue_gateway.record_log.dead_letters.dead_letter_sources import Pointer
 from sharequeue_gateway.record_log.locked_append import LockedAppend
-from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow, Parked, ParkedDeadLetter, PartitionAppend
+from sharequeue_gateway.record_log.log import (
+    CLOSED,
+    DeadLetterKey,
+    DeadLetterRow,
+    LetterOutcome,
+    Parked,
+    ParkedDeadLetter,
+    PartitionAppend,
+)
 from sharequeue_gateway.record_log.store import Connection
 
+FINISHED_AT_ONCE: Final = 5000
+Among = tuple[str, int, Sequence[int]]
+"""Records: their topic id, partition and offsets."""
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
@@ -65,10 +77,28 @@ def _key_of(row: Sequence[Any]) -> DeadLetterKey:
     return DeadLetterKey(SharePartitionKey(group_id, str(topic_id), partition), *rest)
 
 
-async def _redriven(connection: Connection, keys: Sequence[DeadLetterKey]) -> None:
-    """Dead letters are redriven: they are not open any more, and parked ones are removed."""
+async def _close(
+    connection: Connection,
+    keys: Sequence[DeadLetterKey],
+    consumer_group: str | None,
+    redriven_to: Sequence[tuple[str, int, int]] | None,
+) -> None:
+    """Dead letters are not open any more; parked ones are removed. The other arguments: as in LetterOutcome."""
+    await connection.execute(
+        """UPDATE log.dead_letter_keys k SET closed_at = now(), consumer_group = $7,
+             new_topic_id = t.new_topic_id, new_partition = t.new_partition, new_offset = t.new_offset
+           FROM unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[],
+                       $8::uuid[], $9::int[], $10::bigint[])
+             AS t(group_id, topic_id, partition, state_epoch, record_offset, delivery_count,
+                  new_topic_id, new_partition, new_offset)
+           WHERE (k.group_id, k.topic_id, k.partition, k.state_epoch, k.record_offset, k.delivery_count)
+             = (t.group_id, t.topic_id, t.partition, t.state_epoch, t.record_offset, t.delivery_count)""",
+        *_key_columns(keys),
+        consumer_group,
+        *([place[index] for place in redriven_to] if redriven_to else [None] * len(keys) for index in range(3)),
+    )
     in_topics = [key for key in keys if not key.delivery_count]
-    await dead_letter_sources.redriven(connection, in_topics)
+    await dead_letter_sources.closed(connection, in_topics)
     closed = await _unpark(connection, [key for key in keys if key.delivery_count])
     for (group_id, *place), of_place in groupby(sorted(in_topics), key=lambda key: key.source):
         offsets = [OffsetRange(key.offset, key.offset) for key in of_place]
@@ -76,9 +106,9 @@ async def _redriven(connection: Connection, keys: Sequence[DeadLetterKey]) -> No
     await open_dead_letters.subtract(connection, closed)
 
 
-def _letters_of(rows: Sequence[DeadLetterRow]) -> set[TopicIdPartition]:
-    """The places of redriven dead letters that are in a topic: the key of a parked one names its record."""
-    return {(row.source.topic_id, row.source.partition) for row in rows if not row.delivery_count}
+def _letters_of(keys: Iterable[DeadLetterKey]) -> set[TopicIdPartition]:
+    """The partitions of closed dead letters that are in a topic: the key of a parked one names its record."""
+    return {(key.source.topic_id, key.source.partition) for key in keys if not key.delivery_count}
 
 
 async def _unpark(connection: Connection, keys: Sequence[DeadLetterKey]) -> Counter[SharePartitionKey]:
@@ -142,13 +172,13 @@ class DeadLetterLog:
                 timestamp_ms = max(row.timestamp_ms for row in wanted)
                 append = PartitionAppend(topic_id, partition, [row.tail for row in wanted], timestamp_ms, for_group)
                 if leader_epoch is None:
-                    await store.lock(connection, [(topic_id, partition), *_letters_of(wanted)])
+                    await store.lock(connection, [(topic_id, partition), *_letters_of(new)])
                 inserted = await self._locked_append.insert(connection, [append], store.new_append_id(), [])
+                first = inserted[0][1].base_offset
+                places = [(topic_id, partition, first + index) for index in range(len(wanted))]
                 if leader_epoch is None:
-                    await _redriven(connection, [row.key for row in wanted])
+                    await _close(connection, [row.key for row in wanted], None, places)
                 else:
-                    first = inserted[0][1].base_offset
-                    places = [(topic_id, partition, first + index) for index in range(len(wanted))]
                     await dead_letter_sources.point(connection, wanted, places)
                     await open_dead_letters.write(
                         connection, wanted[0].source, (topic_id, partition), first, first + len(wanted) - 1
@@ -158,18 +188,53 @@ class DeadLetterLog:
         self._locked_append.publish(inserted)
         return len(wanted)
 
-    async def written(self, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
-        """Return the keys whose dead letters were appended before."""
+    async def close(self, keys: Sequence[DeadLetterKey], consumer_group: str | None = None) -> int:
+        """Close dead letters without sending them: they are dropped, or `consumer_group` has finished them.
+
+        Returns: how many were open.
+        """
+        async with self._database.connection() as connection, connection.transaction():
+            new = await take_keys(connection, keys)
+            if new:
+                await store.lock(connection, sorted(_letters_of(new)))
+                await _close(connection, [key for key in keys if key in new], consumer_group, None)
+        return len(new)
+
+    async def finish(self, group_id: str, letter_topic_id: str, consumer_group: str) -> int:
+        """Close dead letters of a group that another group has durably finished in their topic, up to
+        FINISHED_AT_ONCE. Returns: how many."""
+        async with self._database.connection() as connection:
+            ranges = await open_dead_letters.finished_by(connection, group_id, letter_topic_id, consumer_group)
+        keys = (
+            DeadLetterKey(SharePartitionKey(group_id, letter_topic_id, partition), CLOSED, offset, 0)
+            for partition, first_offset, last_offset in ranges
+            for offset in range(first_offset, last_offset + 1)
+        )
+        some = list(islice(keys, FINISHED_AT_ONCE))
+        return await self.close(some, consumer_group) if some else 0
+
+    async def outcomes(self, keys: Sequence[DeadLetterKey]) -> Mapping[DeadLetterKey, LetterOutcome]:
+        """Return how those of the dead letters ended that are closed."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(
-                """SELECT k.group_id, k.topic_id, k.partition, k.state_epoch, k.record_offset, k.delivery_count
+                """SELECT k.group_id, k.topic_id, k.partition, k.state_epoch, k.record_offset, k.delivery_count,
+                     (extract(epoch FROM k.closed_at) * 1000)::bigint, k.consumer_group,
+                     k.new_topic_id::text, k.new_partition, k.new_offset
                    FROM log.dead_letter_keys k
                    JOIN unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])
                      AS t(group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
                      USING (group_id, topic_id, partition, state_epoch, record_offset, delivery_count)""",
                 *_key_columns(keys),
             )
-        return {_key_of(row) for row in rows}
+        return {
+            _key_of(row[:6]): LetterOutcome(row[6], row[7], None if row[8] is None else (row[8], row[9], row[10]))
+            for row in rows
+        }
+
+    async def pointers(self, source: SharePartitionKey, offsets: Sequence[int]) -> list[Pointer]:
+        """Return where the dead letters of some records of a share-partition are."""
+        async with self._database.connection() as connection:
+            return await dead_letter_sources.pointers(connection, source, offsets)
 
     async def forget(self, source: SharePartitionKey, state_epoch: int, ranges: Sequence[OffsetRange]) -> None:
         """The records of these ranges stay ARCHIVED: remove the keys of their dead letters, and of earlier epochs."""
@@ -217,17 +282,25 @@ class DeadLetterLog:
             )
         return {(str(row[0]), row[1]): Parked(row[2], row[3]) for row in rows}
 
-    async def parked(self, group_id: str, limit: int, after: ParkedDeadLetter | None) -> Sequence[ParkedDeadLetter]:
-        """The parked dead letters of a group, in order. `after`: begin behind this one."""
+    async def parked(
+        self, group_id: str, limit: int, after: ParkedDeadLetter | None, among: Among | None = None
+    ) -> Sequence[ParkedDeadLetter]:
+        """The parked dead letters of a group, in order.
+
+        Args:
+            after: begin behind this one. among: only those of these records of a share-partition.
+        """
         behind = (_NO_UUID, -1, -1, -1) if after is None else (*after.source[1:], after.offset, after.delivery_count)
         async with self._database.connection() as connection:
             rows = await connection.fetch(
                 """SELECT topic_id, partition, record_offset, delivery_count, record FROM log.parked_dead_letters
                    WHERE group_id = $1 AND (topic_id, partition, record_offset, delivery_count) > ($3::uuid, $4, $5, $6)
+                     AND ($7::uuid IS NULL OR (topic_id, partition) = ($7, $8::int) AND record_offset = ANY($9::bigint[]))
                    ORDER BY topic_id, partition, record_offset, delivery_count LIMIT $2""",
                 group_id,
                 limit,
                 *behind,
+                *((None, None, None) if among is None else among),
             )
         return [
             ParkedDeadLetter(SharePartitionKey(group_id, str(row[0]), row[1]), row[2], row[3], row[4]) for row in rows

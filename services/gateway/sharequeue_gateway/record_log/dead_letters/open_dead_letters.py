@@ -1,21 +1,24 @@
-"""The SQL of open dead letters: those that were neither redriven nor removed from their topic.
+"""The SQL of open dead letters: those that were neither closed (redriven, dropped, finished) nor removed from their
+topic.
 They are counted, not searched.
 
     log.open_dead_letters          ranges of a dead-letter topic, each written for one share-partition
     log.open_dead_letter_counts    how many each share-partition has, parked ones included
 
-Both change in the transaction that writes, redrives, removes or parks the dead letters, so a crash leaves no wrong
+Both change in the transaction that writes, closes, removes or parks the dead letters, so a crash leaves no wrong
 count. A range changes only under the lock of its partition of the dead-letter topic.
 Counts come last, in the order of their keys.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.dead_letters.open_ranges import OpenRange, without
 from sharequeue_gateway.record_log.store import Connection
+
+RANGES_AT_ONCE: Final = 1000
 
 
 class OpenCount(NamedTuple):
@@ -92,7 +95,7 @@ async def subtract(connection: Connection, fewer: Mapping[SharePartitionKey, int
 async def close(
     connection: Connection, place: TopicIdPartition, closed: Sequence[OffsetRange], group_id: str | None = None
 ) -> Counter[SharePartitionKey]:
-    """Dead letters at `place` were redriven by `group_id`, or removed by compaction. Call it under the lock of `place`.
+    """Dead letters at `place` were closed by `group_id`, or removed by compaction. Call it under the lock of `place`.
 
     Args:
         closed: offsets, ascending and disjoint. What is not open there stays as it is.
@@ -140,6 +143,24 @@ async def close(
         *([each.source[index] for each in left] for index in range(3)),
     )
     return fewer
+
+
+async def finished_by(
+    connection: Connection, group_id: str, letter_topic_id: str, consumer_group: str
+) -> list[tuple[int, int, int]]:
+    """Open dead letters of a group that lie below the floor of another group: the first RANGES_AT_ONCE ranges, each
+    with its partition and its first and last offset."""
+    rows = await connection.fetch(
+        """SELECT o.letter_partition, o.first_offset, least(o.last_offset, r.floor - 1)
+           FROM log.readers r JOIN log.open_dead_letters o
+             ON o.letter_topic_id = r.topic_id AND o.letter_partition = r.partition AND o.first_offset < r.floor
+           WHERE r.topic_id = $1 AND r.group_id = $2 AND o.group_id = $3 ORDER BY 1, 2 LIMIT $4""",
+        letter_topic_id,
+        consumer_group,
+        group_id,
+        RANGES_AT_ONCE,
+    )
+    return [(row[0], row[1], row[2]) for row in rows]
 
 
 async def leave(connection: Connection, letter_topic_id: str, log_starts: Mapping[int, int]) -> None:

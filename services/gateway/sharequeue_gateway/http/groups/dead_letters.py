@@ -1,0 +1,325 @@
+"""The dead letters of a group: found in its dead-letter topic, then among the parked ones, and filtered."""
+
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER, ShareGroupConfig
+from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition, checked_group_id
+from sharequeue.protocol.messages.dead_letters import DropDeadLettersRequest, RedriveFilter
+from sharequeue.protocol.messages.fields import NonNegative, PartitionIndex
+from sharequeue.protocol.types import MAX_INT64, SharePartitionKey
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
+from sharequeue_gateway.http.answers.page_tokens import PageTokens
+from sharequeue_gateway.leader.reports.backlog import finish_letters
+from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
+from sharequeue_gateway.record_log.log import (
+    CLOSED,
+    DeadLetterKey,
+    LetterOutcome,
+    OffsetOutOfRange,
+    ParkedDeadLetter,
+    RecordLog,
+)
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.share_partition.runs import LIMIT_EXCEEDED, REJECTED
+from sharequeue_http.forms import nesting
+from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
+from sharequeue_http.forms.texts import whole_number
+
+LETTERS_AT_ONCE: Final = 500
+BYTES_AT_ONCE: Final = 1 << 20
+PORTIONS_OF_A_CALL: Final = 200
+"""After as many portions a call that redrives or drops ends, and its page token continues."""
+MOST_LETTERS: Final = 10
+"""The most parked dead letters of a record that are looked at."""
+MOST_NAMED: Final = 5
+"""The most topics that a hint names."""
+CAUSES: Final = {REJECTED: "rejected", LIMIT_EXCEEDED: "delivery_limit"}
+NULL: Final = (b"", b"null")
+
+LetterPlace = tuple[bool, uuid.UUID, PartitionIndex, Annotated[int, msgspec.Meta(ge=0, lt=MAX_INT64)], NonNegative]
+"""The place of a dead letter, in the order of redriving: whether it is parked, then the fields of its key."""
+
+place_decoder: Final = msgspec.json.Decoder(LetterPlace)
+
+
+class Letter(msgspec.Struct):
+    """A record of the log, with the fields that redriving needs. Raw JSON; empty if absent."""
+
+    offset: int = -1
+    timestamp_ms: int = 0
+    key: msgspec.Raw = msgspec.Raw()
+    key_base64: msgspec.Raw = msgspec.Raw()
+    value: msgspec.Raw = msgspec.Raw()
+    value_base64: msgspec.Raw = msgspec.Raw()
+    headers: dict[str, str] = {}
+
+    def same_content(self, other: "Letter") -> bool:
+        mine = (self.key, self.key_base64, self.value, self.value_base64)
+        return [bytes(part) for part in mine] == [
+            bytes(part) for part in (other.key, other.key_base64, other.value, other.value_base64)
+        ]
+
+    def source_headers(self) -> dict[str, str]:
+        """The headers of the source record that a dead letter carries."""
+        return {
+            name.removeprefix(SOURCE_HEADER): value
+            for name, value in self.headers.items()
+            if name.startswith(SOURCE_HEADER)
+        }
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, (self.key, self.key_base64, self.value, self.value_base64, *self.headers.values())))
+
+    @property
+    def empty(self) -> bool:
+        """Tell whether it has neither key nor value: the dead letter has no copy of its record."""
+        return not self.key_base64 and not self.value_base64 and bytes(self.key) in NULL and bytes(self.value) in NULL
+
+
+decode_letters: Final = msgspec.json.Decoder(list[Letter])
+_key: Final = msgspec.json.Decoder(str | None)
+
+
+class FoundLetter(NamedTuple):
+    """A dead letter, and the key under which it is closed."""
+
+    letter: Letter
+    key: DeadLetterKey
+    parked: bool
+
+    @property
+    def place(self) -> LetterPlace:
+        source, _, offset, delivery_count = self.key
+        return (self.parked, uuid.UUID(source.topic_id), source.partition, offset, delivery_count)
+
+    def header(self, name: str) -> str:
+        return self.letter.headers.get(f"{ERROR_HEADER}{name}", "")
+
+    def number(self, name: str) -> int:
+        number = whole_number(self.header(name), MAX_INT64)
+        return -1 if number is None else number
+
+
+class Portion(NamedTuple):
+    """Some dead letters that fit a filter, in the order of their places.
+
+    `outcomes`: of those that are closed. `end`: the place of the last one that was looked at. `number`: of the portion,
+    from 1; a portion is made of up to 500 dead letters or about 1 MiB.
+    """
+
+    letters: list[FoundLetter]
+    outcomes: Mapping[DeadLetterKey, LetterOutcome]
+    end: LetterPlace
+    number: int
+
+    @property
+    def open(self) -> list[FoundLetter]:
+        return [found for found in self.letters if found.key not in self.outcomes]
+
+
+class LetterFinder:
+    """Finds the dead letters of groups that a request means."""
+
+    def __init__(
+        self, metadata: Metadata, record_log: RecordLog, dead_letters: DeadLetterLog, tokens: PageTokens
+    ) -> None:
+        self._metadata = metadata
+        self._record_log = record_log
+        self._dead_letters = dead_letters
+        self.tokens = tokens
+
+    async def take(
+        self, api: Api, group_id: str, request: DropDeadLettersRequest
+    ) -> AsyncIterator[tuple[list[FoundLetter], str | UnsetType]]:
+        """The open dead letters that a request means. Yields: some, and the page token behind them if the call ends."""
+        taken = 0
+        wanted = request.filter or RedriveFilter()
+        async for portion in self.find(api, group_id, request.topic, wanted, request.page_token):
+            some = portion.open
+            token: str | UnsetType = UNSET
+            if request.max_records is not None and taken + len(some) >= request.max_records:
+                some = some[: request.max_records - taken]
+                token = self.tokens.token(some[-1].place)
+            elif portion.number >= PORTIONS_OF_A_CALL:
+                token = self.tokens.token(portion.end)
+            taken += len(some)
+            yield some, token
+            if token is not UNSET:
+                return
+
+    async def find(
+        self, api: Api, group_id: str, topic_name: str | None, wanted: RedriveFilter, token: str | None
+    ) -> AsyncIterator[Portion]:
+        """The dead letters that fit a filter, open or not, behind a page token of the call.
+
+        Raises: InvalidRequest: the topic is that of the dead letters; offsets without a topic. UnknownTopicOrPartition.
+        """
+        checked_group_id(group_id)
+        config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
+        if topic_name is not None and topic_name == config.dead_letter_topic_name:
+            raise InvalidRequest(
+                f"topic {topic_name!r} holds the dead letters of group {group_id!r}: `topic` names the topic that their "
+                "records came from; leave it out to mean all"
+            )
+        topic = None if topic_name is None else await self._metadata.topic(topic_name)
+        if wanted.offsets is not None and topic is None:
+            raise InvalidRequest("offsets need the topic that the records came from: give `topic` too")
+        behind = None if token is None else self.tokens.place(token, place_decoder, api.operation_id)
+        await finish_letters(self._metadata, self._dead_letters, group_id)
+        if topic is None or wanted.offsets is None:
+            chunks = self._chunks(group_id, behind, config)
+        else:
+            chunks = self._at(
+                SharePartitionKey(group_id, topic.topic_id, wanted.partition or 0), wanted.offsets, behind
+            )
+        number = 0
+        async for chunk in chunks:
+            number += 1
+            letters = [found for found in chunk if _fits(found, group_id, topic_name, wanted)]
+            outcomes = await self._dead_letters.outcomes([found.key for found in letters]) if letters else {}
+            yield Portion(letters, outcomes, chunk[-1].place, number)
+
+    async def of_record(self, source: SharePartitionKey, offset: int) -> list[tuple[FoundLetter, LetterOutcome | None]]:
+        """The dead letters of one record, open or not, and how the closed ones ended."""
+        found = [each async for some in self._at(source, [offset], None) for each in some]
+        outcomes = await self._dead_letters.outcomes([each.key for each in found]) if found else {}
+        return [(each, outcomes.get(each.key)) for each in found]
+
+    async def hint(self, group_id: str, topic_name: str, refused: Mapping[str, ApiError]) -> str | UnsetType:
+        """Return what to say if a call has found nothing of a topic. UNSET: the topic has open dead letters.
+
+        `refused`: topics that the caller may not know of.
+        """
+        places = await self._dead_letters.open_counts(group_id)
+        await self._metadata.topics_by_id(list({topic_id for topic_id, _ in places}))
+        names = {name for topic_id, _ in places if (name := self._metadata.name_of(topic_id)) is not None}
+        if topic_name in names:
+            return UNSET
+        others = sorted(name for name in names if name not in refused)[:MOST_NAMED]
+        those = f"those it has came from {', '.join(map(repr, others))}" if others else "it has none"
+        return f"no open dead letter of group {group_id!r} came from topic {topic_name!r}; {those}"
+
+    # Looking
+
+    async def _at(
+        self, source: SharePartitionKey, offsets: Sequence[int], behind: LetterPlace | None
+    ) -> AsyncIterator[list[FoundLetter]]:
+        """The dead letters of single records, in the order of their places."""
+        found = []
+        for pointer in await self._dead_letters.pointers(source, offsets):
+            if pointer.letter_offset >= 0:
+                place = (pointer.letter_topic_id, pointer.letter_partition, pointer.letter_offset)
+                found += await self.letter_at(source.group_id, *place)
+        among = (source.topic_id, source.partition, offsets)
+        found += map(
+            _parked, await self._dead_letters.parked(source.group_id, len(offsets) * MOST_LETTERS, None, among)
+        )
+        found = sorted((each for each in found if behind is None or each.place > behind), key=lambda each: each.place)
+        if found:
+            yield found
+
+    async def letter_at(self, group_id: str, topic_id: str, partition: int, offset: int) -> list[FoundLetter]:
+        """The dead letter at a place; none if it is not there any more."""
+        try:
+            read = await self._record_log.read(topic_id, partition, offset, 1, 1)
+        except OffsetOutOfRange:
+            return []
+        return _letters_of(group_id, topic_id, partition, read.batches[:1], offset, offset)
+
+    async def _chunks(
+        self, group_id: str, behind: LetterPlace | None, config: ShareGroupConfig
+    ) -> AsyncIterator[list[FoundLetter]]:
+        """The group's dead letters behind a place: those in its dead-letter topic, then the parked ones."""
+        after = None
+        if behind is not None and behind[0]:
+            _, topic_id, partition, offset, delivery_count = behind
+            after = ParkedDeadLetter(SharePartitionKey(group_id, str(topic_id), partition), offset, delivery_count, b"")
+        else:
+            async for chunk in self._in_topic(group_id, behind, config):
+                yield chunk
+        while parked := await self._dead_letters.parked(group_id, LETTERS_AT_ONCE, after):
+            yield [*map(_parked, parked)]
+            after = parked[-1]
+
+    async def _in_topic(
+        self, group_id: str, behind: LetterPlace | None, config: ShareGroupConfig
+    ) -> AsyncIterator[list[FoundLetter]]:
+        if not config.dead_letter_topic_name:
+            return
+        try:
+            topic = await self._metadata.topic(config.dead_letter_topic_name)
+        except (UnknownTopicOrPartition, InvalidTopic):
+            return
+        first, offset = 0, 0
+        if behind is not None and str(behind[1]) == topic.topic_id:  # or the group has another topic now
+            first, offset = behind[2], behind[3] + 1
+        for partition in range(first, topic.partitions):
+            async for chunk in self._in_partition(group_id, topic, partition, offset):
+                yield chunk
+            offset = 0
+
+    async def _in_partition(
+        self, group_id: str, topic: KnownTopic, partition: int, offset: int
+    ) -> AsyncIterator[list[FoundLetter]]:
+        while True:
+            try:
+                read = await self._record_log.read(topic.topic_id, partition, offset, BYTES_AT_ONCE, LETTERS_AT_ONCE)
+            except OffsetOutOfRange as out_of_range:
+                offset = out_of_range.log_start_offset
+                continue
+            if not read.batches:
+                return
+            chunk = _letters_of(group_id, topic.topic_id, partition, read.batches, offset, MAX_INT64)
+            if chunk:
+                yield chunk
+            offset = read.batches[-1].last_offset + 1
+
+
+def _letters_of(
+    group_id: str, topic_id: str, partition: int, batches: Sequence[RecordBatch], first_offset: int, last_offset: int
+) -> list[FoundLetter]:
+    """The records of first..last in batches, as dead letters."""
+    place = SharePartitionKey(group_id, topic_id, partition)
+    records = b",".join(
+        part
+        for batch in batches
+        if (part := batch.slice(max(first_offset, batch.base_offset), min(last_offset, batch.last_offset)))
+    )
+    return [
+        FoundLetter(letter, DeadLetterKey(place, CLOSED, letter.offset, 0), parked=False)
+        for letter in nesting.decode(decode_letters, b"[" + records + b"]")
+    ]
+
+
+def _parked(parked: ParkedDeadLetter) -> FoundLetter:
+    source, offset, delivery_count, tail = parked
+    (letter,) = nesting.decode(decode_letters, b'[{"offset":%d%b]' % (offset, tail))
+    return FoundLetter(letter, DeadLetterKey(source, CLOSED, offset, delivery_count), parked=True)
+
+
+def _fits(found: FoundLetter, group_id: str, topic_name: str | None, wanted: RedriveFilter) -> bool:
+    """Tell whether a dead letter belongs to the group and passes the filter."""
+    if found.header("group") != group_id or topic_name not in (None, found.header("topic")):
+        return False
+    partition = wanted.partition if wanted.offsets is None else wanted.partition or 0
+    if partition not in (None, found.number("partition")):
+        return False
+    if wanted.offsets is not None and found.number("offset") not in wanted.offsets:
+        return False
+    cause, reason, at_ms = found.header("message"), found.header("reason"), found.letter.timestamp_ms
+    return (
+        (wanted.message is None or wanted.message in cause or wanted.message in reason)
+        and (wanted.reason is None or wanted.reason in reason)
+        and wanted.cause in (None, CAUSES.get(cause))
+        and (wanted.min_delivery_count is None or found.number("delivery.count") >= wanted.min_delivery_count)
+        and (wanted.after_ms is None or at_ms >= wanted.after_ms)
+        and (wanted.before_ms is None or at_ms < wanted.before_ms)
+        and (wanted.key is None or wanted.key == _key.decode(found.letter.key or b"null"))
+    )

@@ -1,0 +1,212 @@
+"""Looks up single records: what a group has done with each, by its offset or by its key.
+
+the leader of the share-partition   the window: held, delayed, pending, dying, or not fetched yet
+the record log                      whether there is a record, and whether the group gets it
+dead letters                        those of the record, and what became of them
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from sharequeue.protocol.errors import checked_group_id
+from sharequeue.protocol.messages.fields import NonNegative, Offset
+from sharequeue.protocol.messages.in_flight import (
+    FindRecordsQuery,
+    FoundRecords,
+    InFlightBatch,
+    InFlightPartition,
+    InFlightQuery,
+    RecordLife,
+)
+from sharequeue.protocol.types import MAX_INT64, SharePartitionKey
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
+from sharequeue_gateway.http.groups.dead_letters import LetterFinder
+from sharequeue_gateway.http.groups.dead_letters_api import DeadLettersApi
+from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
+from sharequeue_gateway.http.named_partitions import partition_of
+from sharequeue_gateway.producing.partitioner import key_hash
+from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms import nesting
+from sharequeue_http.forms.errors import CoordinatorNotAvailable, InvalidRequest
+from sharequeue_http.forms.mistakes import quoted
+from sharequeue_http.forms.texts import whole_number
+
+LOOKED_AT_ONCE: Final = 1000
+BYTES_AT_ONCE: Final = 1 << 20
+MOST_LOOKED: Final = 100_000
+LONGEST_LOOK_S: Final = 1.0
+WINDOW_STATES: Final = {"ACQUIRED": "held", "AVAILABLE": "ready", "ARCHIVING": "dying"}
+"""What a record does whose range has this delivery state; in any other it is finished."""
+
+
+class KeyedRecord(msgspec.Struct):
+    offset: int
+    timestamp_ms: int = 0
+    key: msgspec.Raw = msgspec.Raw()
+
+
+_records: Final = msgspec.json.Decoder(list[KeyedRecord])
+_place: Final = msgspec.json.Decoder(tuple[NonNegative, Offset])
+
+
+class LookUpApi:
+    """The handlers of lookUpRecord and findRecords."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        record_log: RecordLog,
+        in_flight: InFlightApi,
+        finder: LetterFinder,
+        dead_letters: DeadLettersApi,
+    ) -> None:
+        self._metadata = metadata
+        self._record_log = record_log
+        self._in_flight = in_flight
+        self._finder = finder
+        self._dead_letters = dead_letters
+
+    async def look_up(self, call: Call) -> RecordLife:
+        group_id = checked_group_id(call.path["group"])
+        topic, partition = await partition_of(call, self._metadata)
+        text = call.path["offset"]
+        offset = whole_number(text, MAX_INT64)
+        if offset is None:
+            raise InvalidRequest(f"an offset is a number from 0 to {MAX_INT64}, not {quoted(text)!r}")
+        return await self._life(group_id, topic, partition, offset)
+
+    async def find(self, call: Call) -> FoundRecords:
+        """Read the partition backwards, until the page is full or the call has looked for long enough."""
+        query: FindRecordsQuery = call.request
+        group_id = checked_group_id(call.path["group"])
+        topic = await self._metadata.topic_with(call.path["topic"], query.partition or 0)
+        partition, end = query.partition, MAX_INT64
+        if partition is None:
+            partition = key_hash(query.key.encode()) % topic.partitions
+        if query.page_token is not None:
+            partition, end = self._finder.tokens.place(query.page_token, _place, "findRecords")
+            topic = await self._metadata.topic_with(topic.name, partition)
+        bounds = (await self._record_log.offsets(topic.topic_id, [partition]))[partition]
+        begin = end = min(end, bounds.log_end_offset)
+        found: list[int] = []
+        give_up_s = asyncio.get_running_loop().time() + LONGEST_LOOK_S
+        while end > bounds.log_start_offset and len(found) < query.page_size:
+            if begin - end >= MOST_LOOKED or asyncio.get_running_loop().time() > give_up_s:
+                break
+            first = max(end - LOOKED_AT_ONCE, bounds.log_start_offset)
+            found += reversed(
+                await self._with_key(topic.topic_id, partition, first, end, msgspec.json.encode(query.key))
+            )
+            end = first
+        if len(found) > query.page_size:
+            found = found[: query.page_size]
+            end = found[-1]
+        return FoundRecords(
+            records=[await self._life(group_id, topic, partition, offset) for offset in found],
+            partition=partition,
+            looked=begin - end,
+            next_page_token=self._finder.tokens.token((partition, end)) if end > bounds.log_start_offset else None,
+        )
+
+    async def _with_key(self, topic_id: str, partition: int, first: int, end: int, key: bytes) -> list[int]:
+        """The offsets from `first` up to `end` whose records have a key, which is as the log stores it."""
+        found = []
+        while first < end:
+            try:
+                read = await self._record_log.read(topic_id, partition, first, BYTES_AT_ONCE, end - first)
+            except OffsetOutOfRange as out_of_range:
+                first = out_of_range.log_start_offset
+                continue
+            if not read.batches:
+                break
+            for batch in read.batches:
+                records = batch.slice(max(first, batch.base_offset), min(end - 1, batch.last_offset))
+                if key in records:
+                    some = nesting.decode(_records, b"[" + records + b"]")
+                    found += [record.offset for record in some if bytes(record.key) == key]
+            first = read.batches[-1].last_offset + 1
+        return found
+
+    async def _life(self, group_id: str, topic: KnownTopic, partition: int, offset: int) -> RecordLife:
+        bounds = (await self._record_log.offsets(topic.topic_id, [partition]))[partition]
+        if offset >= bounds.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{topic.name}-{partition} has no record at offset {offset} yet: its log ends at {bounds.log_end_offset}",
+                bounds.log_start_offset,
+            )
+        window = await self._window(group_id, topic, partition, offset)
+        letters = await self._finder.of_record(SharePartitionKey(group_id, topic.topic_id, partition), offset)
+        await self._dead_letters.learn_topics(letters)
+        life = RecordLife(
+            topic=topic.name,
+            partition=partition,
+            offset=offset,
+            state=_state(window, offset),
+            log_start_offset=bounds.log_start_offset,
+            in_flight=window.batches[0] if window is not None and window.batches else None,
+            dead_letters=[self._dead_letters.described(*letter, records=False) for letter in letters],
+        )
+        if life.state in ("new", "ready", "held", "delayed", "pending"):
+            before = offset - bounds.log_start_offset if window is None else window.unfinished_before
+            life.unfinished_before = max(before or 0, 0)
+        elif life.state == "finished" and letters:
+            life.state = "dead"
+        await self._look_at_log(group_id, topic, life)
+        return life
+
+    async def _window(self, group_id: str, topic: KnownTopic, partition: int, offset: int) -> InFlightPartition | None:
+        """Return what the leader knows; None: the group has never fetched from the partition."""
+        listed = await self._in_flight.list_of(
+            group_id, InFlightQuery(topic=topic.name, partition=partition, offset=offset)
+        )
+        if listed.errors:
+            raise CoordinatorNotAvailable(f"the leader of {topic.name}-{partition} says: {listed.errors[0].detail}")
+        return listed.partitions[0] if listed.partitions else None
+
+    async def _look_at_log(self, group_id: str, topic: KnownTopic, life: RecordLife) -> None:
+        """Set the time of the record. One that the group never gets, or that is gone before it got it, is skipped."""
+        config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
+        if life.offset < life.log_start_offset:
+            return
+        where = (topic.topic_id, life.partition, life.offset, 1, 1)
+        try:
+            read = await self._record_log.read(*where)
+            committed = await self._record_log.read(*where, config.read_committed)
+        except OffsetOutOfRange:
+            return
+        batch = _holding(read.batches, life.offset)
+        records = () if batch is None else nesting.decode(_records, b"[%b]" % batch.slice(life.offset, life.offset))
+        if records:
+            life.timestamp_ms = records[0].timestamp_ms
+        seen = _holding(committed.batches, life.offset)
+        aborted = config.read_committed and seen is not None and seen.aborted
+        never = aborted or (batch is not None and (batch.control or batch.for_group not in (None, group_id)))
+        if (never or (not records and life.state in ("new", "ready"))) and not life.dead_letters:
+            life.state, life.unfinished_before = "skipped", None
+
+
+def _state(window: InFlightPartition | None, offset: int) -> str:
+    """The state of a record in a group, as its leader knows."""
+    if window is None:
+        return "new"
+    if window.batches:
+        batch: InFlightBatch = window.batches[0]
+        if batch.transaction_id is not None:
+            return "pending"
+        if batch.delivery_state == "AVAILABLE" and not batch.delivery_count:
+            return "new"
+        if batch.delivery_state == "AVAILABLE" and batch.available_at_ms is not None:
+            return "delayed"
+        return WINDOW_STATES.get(batch.delivery_state, "finished")
+    if offset < window.start_offset:
+        return "finished"
+    return "new" if offset > window.end_offset or window.start_offset == window.end_offset else "ready"
+
+
+def _holding(batches: Sequence[RecordBatch], offset: int) -> RecordBatch | None:
+    return next((batch for batch in batches if batch.base_offset <= offset <= batch.last_offset), None)

@@ -1,0 +1,91 @@
+"""`sharequeue records`: what a group has done with single records, by their offset or their key."""
+
+import click
+
+from sharequeue.cli.commands import Commands
+from sharequeue.cli.dead_letters import moment
+from sharequeue.cli.groups.choosing import group_argument
+from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages.in_flight import MOST_FOUND, FindRecordsQuery, RecordLife
+
+
+@click.group(cls=Commands)
+def records() -> None:
+    """Look up what a group has done with single records."""
+
+
+@records.command()
+@group_argument
+@click.argument("topic")
+@click.argument("offset", type=click.IntRange(min=0))
+@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True, help="the record's partition")
+@json_option
+@url_option
+@run
+async def show(group: str, topic: str, offset: int, partition: int, as_json: bool, url: str) -> None:
+    """Show what GROUP has done with the record at OFFSET of TOPIC: new, held, delayed, dead, finished and so on."""
+    answer = await ask(url, apis.LOOK_UP_RECORD, group=group, topic=topic, partition=partition, offset=offset)
+    if as_json:
+        echo_json(answer)
+    else:
+        _table([decode(answer, apis.LOOK_UP_RECORD)])
+
+
+@records.command()
+@group_argument
+@click.argument("topic")
+@click.argument("key")
+@click.option("--partition", type=click.IntRange(min=0), help="look here, and not in the partition of the key")
+@click.option(
+    "--max-records", type=click.IntRange(1, MOST_FOUND), default=10, show_default=True, help="find at most this many"
+)
+@click.option("--page-token", help="go on where an earlier call ended")
+@json_option
+@url_option
+@run
+async def find(
+    group: str,
+    topic: str,
+    key: str,
+    partition: int | None,
+    max_records: int,
+    page_token: str | None,
+    as_json: bool,
+    url: str,
+) -> None:
+    """Find the newest records of TOPIC with KEY, and what GROUP has done with each."""
+    query = FindRecordsQuery(key=key, partition=partition, page_size=max_records, page_token=page_token)
+    answer = await ask(url, apis.FIND_RECORDS, query, group=group, topic=topic)
+    if as_json:
+        echo_json(answer)
+        return
+    found = decode(answer, apis.FIND_RECORDS)
+    _table(found.records)
+    if found.next_page_token is not None:
+        say(f"{found.looked} offsets looked at; --page-token {found.next_page_token} goes on with older ones")
+
+
+def _table(found: list[RecordLife]) -> None:
+    rows = [
+        (each.topic, each.partition, each.offset, each.state, each.unfinished_before, _more(each)) for each in found
+    ]
+    show_table(("topic", "partition", "offset", "state", "before", "what"), rows)
+
+
+def _more(record: RecordLife) -> str:
+    """Return what else is known of a record, in words."""
+    said = []
+    batch = record.in_flight
+    if batch is not None and batch.member_id is not None:
+        said.append(f"{batch.member_id}, attempt {batch.attempt}, until {moment(batch.lock_expires_at_ms or 0)}")
+    if batch is not None and batch.available_at_ms is not None:
+        said.append(f"until {moment(batch.available_at_ms)}")
+    if batch is not None and batch.transaction_id is not None:
+        said.append(f"transaction {batch.transaction_id}")
+    if batch is not None and batch.reason is not None:
+        said.append(batch.reason)
+    for letter in record.dead_letters:
+        place = "" if letter.redriven_to is None else f" as offset {letter.redriven_to.offset}"
+        said.append(f"{letter.state}{place}: {letter.reason or letter.cause}, died {moment(letter.died_at_ms)}")
+    return "; ".join(said)

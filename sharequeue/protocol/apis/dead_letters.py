@@ -1,0 +1,69 @@
+"""Dead letters: calls of a gateway."""
+
+from collections.abc import Iterable
+
+from sharequeue.protocol.access.columns import Access, Need, group, topics
+from sharequeue.protocol.access.rights import Operation
+from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
+from sharequeue.protocol.messages.dead_letters import (
+    DeadLetterList,
+    DropDeadLettersRequest,
+    DropResult,
+    ListDeadLettersQuery,
+    RedriveDeadLettersRequest,
+    RedriveResult,
+)
+from sharequeue_http.forms.api import Api
+
+
+def _topic(request: ListDeadLettersQuery | DropDeadLettersRequest) -> Iterable[str]:
+    return (request.topic,) if request.topic else ()
+
+
+def _needs(operation: Operation) -> tuple[Need, ...]:
+    """READ on the group; on the topic of each record the operation, without which its dead letter is left out."""
+    return (group(Operation.READ), topics(operation, _topic), topics(operation, lambda _: (), each=True))
+
+
+LIST_DEAD_LETTERS = Api(
+    "listDeadLetters",
+    "GET",
+    "/v1/share-groups/{group}/dead-letters",
+    "List a group's dead letters, with their reasons, and what became of them.",
+    description="Those that are open, or with `closed` all that are still in their topic. Dead letters that were "
+    "deleted from `dlq.<group>` are not listed.",
+    request=ListDeadLettersQuery,
+    response=DeadLetterList,
+    tag="Groups",
+    errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
+    idempotent=True,
+    access=Access(_needs(Operation.READ)),
+)
+DROP_DEAD_LETTERS = Api(
+    "dropDeadLetters",
+    "POST",
+    "/v1/share-groups/{group}/dead-letters/drop",
+    "Close dead letters of a group for good: they are open no more, and are never sent back.",
+    description="It does what a worker does that accepts a record nobody needs, so it needs the same rights. Other "
+    "groups, and the records in their topics, stay as they are; the dead letters stay in `dlq.<group>`.",
+    request=DropDeadLettersRequest,
+    response=DropResult,
+    tag="Groups",
+    errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
+    idempotent=True,
+    access=Access(_needs(Operation.READ), audited=True),
+)
+REDRIVE_DEAD_LETTERS = Api(
+    "redriveDeadLetters",
+    "POST",
+    "/v1/share-groups/{group}/dead-letters/redrive",
+    "Send a group's dead letters back to their topics.",
+    description="Each dead letter is sent once, however often the call is made, so a call whose answer was lost may be "
+    "made again. Dead letters stay in `dlq.<group>`.",
+    request=RedriveDeadLettersRequest,
+    response=RedriveResult,
+    tag="Groups",
+    errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
+    idempotent=True,
+    access=Access(_needs(Operation.WRITE), audited=True),
+)
