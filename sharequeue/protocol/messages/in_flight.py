@@ -151,7 +151,7 @@ class RecordLife(Response):
     """The life of one record in a group: what the group has done with it, and what it does with it now."""
 
     topic: str
-    """The name of the topic."""
+    """The name of the topic that was looked at."""
     partition: PartitionIndex
     """The number of the partition, from 0."""
     offset: Offset
