@@ -14,6 +14,7 @@ from sharequeue import client
 from sharequeue.client.consuming.deliveries import Record
 from sharequeue.client.consuming.settling import CommitCallback, Committed
 from sharequeue.client.loop_thread import OnThread, OwnThread
+from sharequeue.client.scheduling import Scheduled
 from sharequeue.client.sending import Produced
 from sharequeue.protocol.messages.transactions import EndedTransaction
 from sharequeue.protocol.types import AcquireMode
@@ -147,6 +148,47 @@ class Producer(OwnThread[client.Producer]):
         return Transaction(
             self._thread, self._thread.call(lambda: self._inner.transaction(timeout_ms=timeout_ms, note=note))
         )
+
+    def schedule(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        delay_ms: int | None = None,
+        deliver_at_ms: int | None = None,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+    ) -> Scheduled:
+        """Have one record enter its topic later, exactly once. It waits at the service, and needs no program that runs.
+
+        Args:
+            value: as in `send`. delay_ms: in how many milliseconds. deliver_at_ms: or when, since the epoch. Both reach
+                up to ten years ahead.
+        Returns: its place among the scheduled records, when it is durable.
+        Raises: ApiError: the service's problem; if `definite`, the record was certainly not scheduled. ValueError: not
+            exactly one time.
+        """
+        return self._thread.wait_for(
+            lambda: self._inner.schedule(
+                topic,
+                value,
+                delay_ms=delay_ms,
+                deliver_at_ms=deliver_at_ms,
+                key=key,
+                headers=headers,
+                partition=partition,
+            )
+        )
+
+    def cancel_scheduled(self, topic: str, *, schedule_ids: Sequence[str] = (), key: str | None = None) -> list[str]:
+        """Cancel scheduled records, at most 1,000 in one call.
+
+        Args: exactly one of both: their ids, or the key of the records.
+        Returns: the ids of those that will not enter the topic. The others have entered it, or were cancelled before.
+        Raises: ApiError.
+        """
+        return self._thread.wait_for(lambda: self._inner.cancel_scheduled(topic, schedule_ids=schedule_ids, key=key))
 
     def close(self, *, timeout_ms: float | None = None) -> None:
         """Flush, then close the connections. End transactions before: one that is open then is aborted by its time-out.

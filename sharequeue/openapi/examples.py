@@ -183,6 +183,23 @@ STORY: Final = (
         path={"topic": "dlq.billing", "partition": 0},
         query={"offset": 0, "max_records": 100},
     ),
+    Example("open-letters", apis.LIST_DEAD_LETTERS, "Those that are open", path=BILLING, eventual=True),
+    Example(
+        "letters-dropped",
+        apis.DROP_DEAD_LETTERS,
+        "Count those that a drop would close",
+        path=BILLING,
+        body={"filter": {"message": "no such customer"}, "dry_run": True},
+    ),
+    Example(
+        "record-life",
+        apis.LOOK_UP_RECORD,
+        "What became of one record",
+        path={**BILLING, **ORDERS, "partition": 0, "offset": 2},
+    ),
+    Example(
+        "records-of-key", apis.FIND_RECORDS, "The same by its key", path={**BILLING, **ORDERS}, query={"key": "cyd"}
+    ),
     Example(
         "redrive",
         apis.REDRIVE_DEAD_LETTERS,
