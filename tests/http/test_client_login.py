@@ -22,7 +22,7 @@ from sharequeue.client import (
 )
 from sharequeue.client.following import FollowingClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.records import FetchedBatch, FetchResponse, PartitionLeader
+from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue.protocol.messages.topics import ListTopicsQuery
 from sharequeue.stack.stack import Stack
 from sharequeue_http.calling.caller import Client
@@ -237,21 +237,9 @@ def test_a_file_without_authorities_is_refused(tmp_path: Path) -> None:
 # Leaders
 
 
-def _led_by(url: str, partition: int = 0) -> FetchResponse:
-    fields = {"topic": "t", "partition": partition}
-    batch = FetchedBatch(
-        **fields,
-        topic_id="4799b8f4-4040-412c-b59e-000000000001",
-        first_offset=0,
-        last_offset=0,
-        attempt=1,
-        delivery_count=1,
-        lock_duration_ms=1,
-        lock_expires_at_ms=1,
-        records=[],
-    )
-    leader = PartitionLeader(**fields, node_id="n", url=url)
-    return FetchResponse("m", 1, [batch], [], 0, [], [leader])
+def _led_by(url: str, partition: int = 0) -> tuple[list[tuple[str, int]], list[PartitionLeader]]:
+    """The places of an answer with one record, and the leaders that it names."""
+    return [("t", partition)], [PartitionLeader(topic="t", partition=partition, node_id="n", url=url)]
 
 
 @in_event_loop
@@ -259,7 +247,7 @@ async def test_a_leader_gets_the_token_and_not_the_headers_of_the_proxy(shared_s
     login = Login(TOKEN, {"X-Team": "orders"})
     async with door(shared_stack.url, RIGHT) as first, door(shared_stack.url, RIGHT) as leader:
         client = FollowingClient(first.url, login=login)
-        await client.learn(_led_by(leader.url))
+        await client.learn(*_led_by(leader.url))
         await client.call(apis.LIST_TOPICS, ListTopicsQuery())
         await client.close()
         assert first.heads == []
@@ -273,10 +261,10 @@ async def test_a_leader_that_wants_the_login_of_the_proxy_is_avoided(shared_stac
         door(shared_stack.url, ("authorization", "Basic one")) as leader,
     ):
         client = FollowingClient(first.url, login=Login(headers={"Authorization": "Basic one"}))
-        await client.learn(_led_by(leader.url))
+        await client.learn(*_led_by(leader.url))
         for _ in range(2):
             await client.call(apis.LIST_TOPICS, ListTopicsQuery())
-        await client.learn(_led_by(leader.url))
+        await client.learn(*_led_by(leader.url))
         await client.close()
         assert (client.url, len(first.heads), len(leader.heads)) == (first.url, 2, 1)
 
@@ -292,11 +280,11 @@ async def test_no_call_goes_from_https_to_a_leader_of_http(shared_stack: Stack, 
         client = FollowingClient(first.url, login=Login(TOKEN), ca=authority.ca)
         for url in (clear.url, f"https://user:{PASSWORD}@localhost:9", "not a URL"):
             client.forget()
-            await client.learn(_led_by(url))
+            await client.learn(*_led_by(url))
             await client.call(apis.LIST_TOPICS, ListTopicsQuery())
             assert client.url == first.url
         client.forget()
-        await client.learn(_led_by(safe.url))
+        await client.learn(*_led_by(safe.url))
         await client.call(apis.LIST_TOPICS, ListTopicsQuery())
         await client.close()
         assert (len(first.heads), len(clear.heads), len(safe.heads)) == (3, 0, 1)

@@ -30,6 +30,7 @@ PLAIN: Final[dict[str, Any]] = {
     "deliver_at_ms": NOW_MS + 86_400_000,
     "__scheduled.created_ms": str(NOW_MS),
     "began_at_ms": NOW_MS,
+    "died_at_ms": NOW_MS,
     "age_ms": 20,
     "ended_at_ms": NOW_MS + 500,
     "timestamp_ms": NOW_MS,

@@ -81,8 +81,16 @@ def arrow_bodies() -> Iterator[bytes]:
 def requests(document: Json, name: str) -> Iterator[tuple[str, str, Json]]:
     """Method, path and the rest of each request."""
     schemas = document["components"]["schemas"]
-    usual = {"topic": name, "group": name, "member_id": "m", "partition": "0", "key_id": "0" * 16}
-    usual |= {each: str(uuid.UUID(int=1)) for each in ("transaction", "topic_id")}
+    usual = {
+        "topic": name,
+        "group": name,
+        "member_id": "m",
+        "partition": "0",
+        "offset": "0",
+        "name": "n",
+        "key_id": "0" * 16,
+    }
+    usual |= {each: str(uuid.UUID(int=1)) for each in ("transaction", "topic_id", "schedule")}
     for template, methods in document["paths"].items():
         for method, operation in methods.items():
             path = template.format(**usual)

@@ -1,10 +1,10 @@
 """Redriving dead letters: selection, repetition, receivers, and the redriven records."""
 
-import base64
-import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from sharequeue_gateway.http.answers.page_tokens import PageTokens
 
 from tests.http.calls import Gateway, Json, good, problem, wait_until
 
@@ -165,7 +165,9 @@ def test_a_page_token_of_a_deleted_topic_begins_at_the_new_topics_start(gateway:
     assert redrive(gateway, name, page_token=token) == {"matched": 2, "redriven": 2}
 
 
-def test_an_invalid_page_token_is_refused_and_one_beyond_the_end_finds_nothing(gateway: Gateway, name: str) -> None:
+def test_an_invalid_page_token_is_refused_and_one_beyond_the_end_finds_nothing(
+    gateway: Gateway, shared_data_dir: Path, name: str
+) -> None:
     path = f"/v1/share-groups/{name}/dead-letters/redrive"
     problem(gateway.http.post(path, json={"page_token": "x"}), 422, "INVALID_REQUEST", 42)
     gateway.produce(name, 1)
@@ -173,7 +175,7 @@ def test_an_invalid_page_token_is_refused_and_one_beyond_the_end_finds_nothing(g
     letters = gateway.describe_topic(f"dlq.{name}")["topic_id"]
 
     def token(partition: int, offset: int) -> str:
-        return base64.urlsafe_b64encode(json.dumps([False, letters, partition, offset, 0]).encode()).decode()
+        return PageTokens((shared_data_dir / "cluster.token").read_text()).token((False, letters, partition, offset, 0))
 
     problem(gateway.http.post(path, json={"page_token": token(0, 2**63 - 1)}), 422, "INVALID_REQUEST", 42)
     for beyond in (token(0, 2**63 - 2), token(2**31 - 1, 0)):

@@ -547,6 +547,29 @@ def _record_apis(
     )
 
 
+def _scheduled_api(
+    base: Base, leading: Leading, producer: Producer, owners: Owners, tokens: PageTokens
+) -> ScheduledApi:
+    scheduled = leading.record_log.scheduled
+    scheduler = Scheduler(producer, scheduled, leading.mover, base.clock)
+    return ScheduledApi(scheduler, scheduled, base.metadata, owners, tokens)
+
+
+def _leader_api(base: Base, leading: Leading, delivering: Delivering) -> LeaderApi:
+    return LeaderApi(
+        clock=base.clock,
+        metadata=base.metadata,
+        cluster=base.cluster,
+        hand_over=delivering.hand_over,
+        fetcher=delivering.fetcher,
+        repeated=delivering.repeated,
+        acknowledger=delivering.local_acknowledger,
+        holder=delivering.holder,
+        pending=leading.pending,
+        sessions=delivering.sessions,
+    )
+
+
 def _apis(
     base: Base,
     leading: Leading,
@@ -580,13 +603,7 @@ def _apis(
             delivering.members,
         ),
         ProduceApi(producer, arrow_producer, UniqueProducer(producer, record_log.unique), delivering.appends, owners),
-        ScheduledApi(
-            Scheduler(producer, record_log.scheduled, leading.mover, clock),
-            record_log.scheduled,
-            metadata,
-            owners,
-            tokens,
-        ),
+        _scheduled_api(base, leading, producer, owners, tokens),
         SchedulesApi(producer, record_log.schedules, leading.mover, metadata),
         TransactionsApi(
             record_log.transactions,
@@ -598,18 +615,7 @@ def _apis(
             owners,
             tokens,
         ),
-        LeaderApi(
-            clock=clock,
-            metadata=metadata,
-            cluster=cluster,
-            hand_over=delivering.hand_over,
-            fetcher=fetcher,
-            repeated=delivering.repeated,
-            acknowledger=delivering.local_acknowledger,
-            holder=delivering.holder,
-            pending=leading.pending,
-            sessions=sessions,
-        ),
+        _leader_api(base, leading, delivering),
         StreamLeaderApi(metadata, cluster, delivering.held, fetcher.fetches, streams),
         TopicsApi(coordinator, metadata, record_log),
         CompactionApi(metadata, record_log.compaction),
