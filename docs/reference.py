@@ -78,7 +78,7 @@ ADVICE: Final = {
     "INVALID_TXN_STATE": "The answer says how the transaction ended. Begin another one.",
     "INVALID_TRANSACTION_TIMEOUT": "The detail has the bounds of `timeout_ms`.",
     "CONCURRENT_TRANSACTIONS": "Another call of this transaction is under way: repeat the request.",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Not used yet.",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Ask an administrator for the right that the detail names: `sharequeue acls add`.",
     "KAFKA_STORAGE_ERROR": "A store is away: repeat the request. The answer's own `definite` may be true.",
     "NON_EMPTY_GROUP": "Stop the workers of the group, or send `force`.",
     "GROUP_ID_NOT_FOUND": "Correct the id. The first fetch or setting of a group creates it.",

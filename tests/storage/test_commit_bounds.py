@@ -68,7 +68,7 @@ async def test_a_deadline_begins_with_the_appends_turn_and_late_turns_are_refuse
             outcomes = await asyncio.gather(*appends, return_exceptions=True)
         refused = [outcome for outcome in outcomes if isinstance(outcome, StorageError)]
         assert refused
-        assert all(error.definite and "did not start this append in time" in error.detail for error in refused)
+        assert all(error.definite and "did not begin with this append in time" in error.detail for error in refused)
         appended = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, int)]
         assert (await read_all(log, topic))[1:] == appended
         assert len(appended) + len(refused) == len(outcomes)

@@ -95,7 +95,7 @@ async def test_an_append_that_would_be_late_is_refused_before_it_is_sent(
             await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")
             with deadline(log, DEADLINE_S):
                 errors = await asyncio.gather(*(failed_in_time(append(log, topic, [number])) for number in range(200)))
-        assert "the record log did not start this append in time; send it again" in {error.detail for error in errors}
+        assert "PostgreSQL did not begin with this append in time; send it again" in {error.detail for error in errors}
         await append(log, topic, ["later"])
         numbers = [value for value in await read_all(log, topic) if isinstance(value, int)]
         assert len(numbers) == len(set(numbers))

@@ -319,7 +319,7 @@ class LockedAppend:
 
 
 def not_in_time() -> StorageError:
-    return StorageError("the record log did not start this append in time; send it again", definite=True)
+    return StorageError("PostgreSQL did not begin with this append in time; send it again", definite=True)
 
 
 async def answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None:
