@@ -120,7 +120,9 @@ def test_the_five_lines_of_the_worker_page_run(stack: Stack, tmp_path: Path) -> 
     (program,) = [
         content for _, content in blocks((DOCS / "worker.md").read_text()) if content.startswith("# shop.py\n")
     ]
-    (tmp_path / "shop.py").write_text(program.replace(PRINTED_URL, stack.url).replace("mails", "five-mails"))
+    (tmp_path / "shop.py").write_text(
+        program.replace(PRINTED_URL, stack.url).replace("mails", "five-mails").replace("senders", "five-senders")
+    )
     values = [{"to": "ann@example.org"}, {"to": "nobody"}, {"too": ""}]
     with httpx.Client(base_url=f"{stack.url}/v1/topics", timeout=60) as http:
         http.post("/five-mails/records", json={"records": [{"value": value} for value in values]}).raise_for_status()
@@ -130,7 +132,7 @@ def test_the_five_lines_of_the_worker_page_run(stack: Stack, tmp_path: Path) -> 
         ) as running:
             assert running.stdout is not None
             assert running.stdout.readline() == "a mail to ann@example.org\n"
-            letters = "/dlq.senders/partitions/0/records"
+            letters = "/dlq.five-senders/partitions/0/records"
             found = wait_until(lambda: len(got := http.get(letters).json().get("records", ())) == 2 and got)
             running.terminate()
             assert running.wait(timeout=60) == 0
