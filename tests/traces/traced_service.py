@@ -27,7 +27,7 @@ PACKAGES = {each.__name__: str(Path(str(each.__file__)).parent) + "/" for each i
 METHODS = (b"GET ", b"POST ")
 RUN = ("__main__.py", "sharequeue/service/service.py")
 """What runs the service. A frame of it does not make a request deeper."""
-BETWEEN = ("sharequeue/service/garbage.py",)
+BETWEEN = ("sharequeue/service/garbage.py", "sharequeue/repeats.py")
 """What runs by time between the turns of the loop: on a busy machine it is in every trace."""
 WRAPPERS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<module>")
 
