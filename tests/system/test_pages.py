@@ -127,15 +127,17 @@ def test_the_five_lines_of_the_worker_page_run(stack: Stack, tmp_path: Path) -> 
     with httpx.Client(base_url=f"{stack.url}/v1/topics", timeout=60) as http:
         http.post("/five-mails/records", json={"records": [{"value": value} for value in values]}).raise_for_status()
         command = [Path(sys.executable).with_name("sharequeue"), "work", "shop:app"]
-        with subprocess.Popen(
-            command, cwd=tmp_path, env=environment(stack), stdout=subprocess.PIPE, text=True
-        ) as running:
+        running = subprocess.Popen(command, cwd=tmp_path, env=environment(stack), stdout=subprocess.PIPE, text=True)
+        try:
             assert running.stdout is not None
             assert running.stdout.readline() == "a mail to ann@example.org\n"
             letters = "/dlq.five-senders/partitions/0/records"
             found = wait_until(lambda: len(got := http.get(letters).json().get("records", ())) == 2 and got)
             running.terminate()
             assert running.wait(timeout=60) == 0
+        finally:
+            running.kill()
+            running.communicate()
     assert {letter["headers"]["__dlq.errors.reason"] for letter in found} == {
         "no address: nobody",
         "the payload does not fit: Object missing required field `to`",
