@@ -16,7 +16,18 @@ from sharequeue.client.consuming.settling import Committed
 from sharequeue.repeats import PART_DIED, Every
 from sharequeue.worker.job import Job
 from sharequeue.worker.judging import Breaker, Mismatches
-from sharequeue.worker.outcomes import ACCEPT, MISMATCH, NO_TASK, NOT_BEGUN, STOPPED, Verdict, does_not_fit, timed_out
+from sharequeue.worker.outcomes import (
+    ACCEPT,
+    MISMATCH,
+    NO_TASK,
+    NOT_BEGUN,
+    REJECT,
+    RELEASE,
+    STOPPED,
+    Verdict,
+    does_not_fit,
+    timed_out,
+)
 from sharequeue.worker.payloads import DoesNotFit
 from sharequeue.worker.running import Results, Runner
 from sharequeue.worker.task import HEADER, Task
@@ -32,6 +43,7 @@ AHEAD_S: Final = 0.5
 """So much work is fetched ahead of quick functions: what a worker beside this one waits for at most."""
 MOST_AHEAD: Final = 500
 SILENT_S: Final = 60.0
+COUNTED: Final = {ACCEPT: "accepted", RELEASE: "released", REJECT: "rejected"}
 REFUSED_S: Final = 30.0
 """The longest pause after a fetch that the service refused for good: a right or a setting may be mended."""
 
@@ -221,14 +233,7 @@ class Feeding:
             self._commit()
 
     def _finish(self, lane: Lane, record: Record, verdict: Verdict) -> None:
-        name = (
-            "snoozed"
-            if not verdict.begun
-            else f"{verdict.type.rstrip('e')}ed"
-            if verdict.type != ACCEPT
-            else "accepted"
-        )
-        lane.counts[name] += 1
+        lane.counts[COUNTED[verdict.type] if verdict.begun else "snoozed"] += 1
         if verdict.type != ACCEPT and verdict.begun:
             log.warning(
                 "%s: %s-%d offset %d, attempt %d: %s: %s",
