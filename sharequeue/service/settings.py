@@ -3,6 +3,7 @@
 A variable with the service's prefix that names no setting fails the start: a misspelt setting must not pass silently.
 """
 
+import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 
 from sharequeue.service.tls import Certificate
 from sharequeue_http.calling.connections import NO_USER, trust
+from sharequeue_http.forms.mistakes import unfit_query
 from sharequeue_http.forms.texts import convert_texts
 from sharequeue_http.limits import HttpLimits
 
@@ -122,15 +124,16 @@ def load(settings_type: type[T], prefix: str, environment: Mapping[str, str] | N
     unknown = values.keys() - set(settings_type.__struct_fields__)
     if unknown:
         names = ", ".join(sorted(prefix + name.upper() for name in unknown))
-        known = ", ".join(sorted(prefix + name.upper() for name in settings_type.__struct_fields__))
-        raise SettingsError(f"unknown setting {names}; known are {known}")
+        close = difflib.get_close_matches(min(unknown), settings_type.__struct_fields__, 1)
+        meant = f"did you mean {prefix}{close[0].upper()}? " if close else ""
+        raise SettingsError(f"unknown setting {names}; {meant}docs/configuration.md lists all")
     try:
         settings: T = convert_texts(values, settings_type)
         return settings
     except msgspec.ValidationError as fault:
-        detail, _, place = str(fault).partition(" - at `$.")
-        what = prefix + place.rstrip("`").upper() if place else f"settings with the prefix {prefix}"
-        raise SettingsError(f"{what}: {detail}") from fault
+        (pointer, detail), *_ = unfit_query(fault, settings_type).pointers
+        wrong = detail.replace("a boolean", "true or false")
+        raise SettingsError(f"{prefix}{pointer.removeprefix('/').upper()}: {wrong}") from fault
 
 
 def _content(path: str, variable: str) -> str:

@@ -161,6 +161,22 @@ def test_a_file_for_no_setting_is_unknown(tmp_path: Path) -> None:
         started(gateway, nothing_file=str(tmp_path))
 
 
+def test_a_wrong_value_is_refused_with_what_is_right() -> None:
+    wrong = {
+        "authentication": ("maybe", "must be one of `off`, `optional`, `required`"),
+        "port": ("70000", "must be from 0 to 65535"),
+        "allow_anonymous_from_network": ("perhaps", "must be true or false"),
+    }
+    for name, (value, words) in wrong.items():
+        with pytest.raises(SettingsError, match=f"^SHAREQUEUE_GATEWAY_{name.upper()}: {words}$"):
+            started(gateway, **{name: value})
+
+
+def test_a_misspelt_variable_is_answered_with_the_one_that_is_meant() -> None:
+    with pytest.raises(SettingsError, match=r"GATEWAY_POTR; did you mean SHAREQUEUE_GATEWAY_PORT\? docs/"):
+        started(gateway, potr="1")
+
+
 def test_a_certificate_needs_its_key() -> None:
     with pytest.raises(SettingsError, match="TLS_CERTIFICATE_FILE and TLS_KEY_FILE"):
         started(gateway, tls_certificate_file="certificate.pem")
