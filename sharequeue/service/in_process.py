@@ -33,6 +33,11 @@ class InProcess(Connections):
         self._workers = Workers(app)
         self._workers.tasks = tasks
 
+    def end(self) -> None:
+        """End the tasks that wait for a request: the service has stopped."""
+        for worker in self._workers.idle:
+            worker.task.cancel()
+
     async def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, deadline: float
     ) -> HttpAnswer:

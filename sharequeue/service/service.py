@@ -216,8 +216,9 @@ async def _serve(
 ) -> None:
     """Serve the calls on the first edge and listener, and operations on the second, if there is one."""
     servers = [_server(edge, certificate) for edge in edges]
-    if service.url:
-        SERVED_HERE[service.url] = InProcess(service.url, service.app, servers[0].server_state.tasks)
+    here = InProcess(service.url, service.app, servers[0].server_state.tasks) if service.url else None
+    if here is not None:
+        SERVED_HERE[service.url] = here
 
     watching = [edge.watch for edge in edges] + ([] if certificate is None else [certificate.watch])
     try:
@@ -248,6 +249,8 @@ async def _serve(
                 raise RuntimeError("the server ended by itself")
     finally:
         SERVED_HERE.pop(service.url, None)  # one that died answers nothing from its memory
+        if here is not None:
+            here.end()
 
 
 async def _until_one_ends(loops: Mapping["asyncio.Task[None]", Loop]) -> None:

@@ -217,6 +217,20 @@ def test_a_worker_that_is_cancelled_leaves_an_unknown_outcome() -> None:
     within(test)
 
 
+def test_a_service_that_has_stopped_leaves_no_task() -> None:
+    """A task that is still pending when it is dropped is an error in the log of each stop."""
+
+    async def test(client: Client, notebook: Notebook) -> None:
+        await client.call(NOTE, Note("hello"), path={"name": "n"})
+        here: Any = SERVED_HERE[NOWHERE]
+        (idle,) = here._workers.idle
+        here.end()
+        await asyncio.wait([idle.task], timeout=HANG_S)
+        assert idle.task.cancelled()
+
+    within(test)
+
+
 def test_a_call_carries_the_request_id_and_runs_as_the_called_service() -> None:
     async def test(client: Client, notebook: Notebook) -> None:
         SERVICE.set("caller")
