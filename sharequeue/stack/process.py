@@ -104,11 +104,19 @@ def rotate_log(file: Path, most_bytes: int = MOST_LOG_BYTES) -> None:
     os.truncate(file, 0)
 
 
+def last_lines(log_file: Path, start: int, most: int) -> list[str]:
+    """The last lines that a process wrote to its log, which had `start` bytes before it."""
+    with log_file.open("rb") as log:
+        log.seek(start if start <= log_file.stat().st_size else 0)  # the log was rotated since
+        return log.read().decode(errors="replace").splitlines()[-most:]
+
+
 class Process:
     """A child process with its log file. It inherits the open files `inherited`: locks that it holds while it runs."""
 
     def __init__(self, log_file: Path, inherited: Sequence[int] = ()) -> None:
         self._log_file = log_file
+        self._log_start = 0
         self._inherited = tuple(inherited)
         self._user = system_user() if os.geteuid() == 0 else None
         self._process: subprocess.Popen[bytes] | None = None
@@ -130,6 +138,7 @@ class Process:
     def _spawn(self, command: list[str], death_signal: int, cwd: Path = ROOT, stdin: int = subprocess.DEVNULL) -> None:
         """Start it. It enters `cwd` before it changes its user, so its user need not be able to reach `cwd`."""
         with open_log(self._log_file) as log, signals_held():
+            self._log_start = log.tell()
             self._process = subprocess.Popen(
                 command,
                 stdin=stdin,
@@ -164,7 +173,7 @@ class Process:
 
     def log_tail(self) -> str:
         """The end of its log, and what to do if a full disk ended it."""
-        lines = self._log_file.read_text(errors="replace").splitlines()[-15:]
+        lines = last_lines(self._log_file, self._log_start, 15)
         if any(FULL_DISK in line for line in lines):
             lines.append("Its disk is full. Free some space there, then start again: all that was answered is kept.")
         return "\n".join(lines)

@@ -25,7 +25,7 @@ from sharequeue.protocol.messages.access import CreateKeyRequest
 from sharequeue.repeats import PART_DIED, PART_READY, Tries
 from sharequeue.stack.open_url import open_url
 from sharequeue.stack.postgres import Postgres
-from sharequeue.stack.process import die_with_parent, free_port, open_log, rotate_log, signals_held
+from sharequeue.stack.process import die_with_parent, free_port, last_lines, open_log, rotate_log, signals_held
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.system_user import EmbeddedError, make_private
 
@@ -67,9 +67,11 @@ class ServiceProcess:
         self.log_file = log_file
         self._inherited = tuple(inherited)
         self.process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
 
     def start(self) -> None:
         with open_log(self.log_file) as log, signals_held():
+            self._log_start = log.tell()
             self.process = ServiceProcess.popen(
                 [sys.executable, "-P", "-m", self._module],  # -P: do not import from the current directory
                 env={**os.environ, **self.environment},
@@ -121,7 +123,7 @@ class ServiceProcess:
 
     def died(self) -> str:
         code = self.process.returncode if self.process else None
-        tail = "\n".join(self.log_file.read_text(errors="replace").splitlines()[-8:])
+        tail = "\n".join(last_lines(self.log_file, self._log_start, 8))
         return f"the {self.name} died (exit code {code}); the end of {self.log_file}:\n{tail}"
 
 
@@ -369,6 +371,9 @@ class Stack:
             environment = {name: value for service in self.services for name, value in service.environment.items()}
             called, module, log_file = "service process", "sharequeue_all_in_one", self.logs / "services.log"
             self.services = [ServiceProcess(called, module, self.addresses, environment, log_file, inherited)]
+        ignored = sorted({name for each in self.services for name in each.environment} & os.environ.keys())
+        if ignored:
+            self._tell(f"ignored, because this command sets it: {', '.join(ignored)}")
         self.urls = urls["gateway"]
         self.url = self.urls[0]
 

@@ -395,6 +395,8 @@ def test_killed_services_are_started_again(
             until(lambda: any("sharequeue_coordinator" in each for each in commands(up)), "it runs")
         assert f"the group coordinator died (exit code -9); the end of {log_file}:\n" in up.stderr
         assert last in up.stderr
+        *_, second = up.stderr.split("the group coordinator died")
+        assert last not in second  # that is a line of the start before it
         up.process_of("sharequeue_gateway").kill()
         until(lambda: "the gateway is started again in 1 s" in up.stderr, "it is noticed")
         until(lambda: produced(url) == 200, "the stack works again")
