@@ -40,6 +40,7 @@ SOURCE_HEADER: Final = "__dlq.source.header."
 SESSION: Final = "share.session.timeout.ms"
 HEARTBEAT: Final = "share.heartbeat.interval.ms"
 LOCK_DURATION: Final = "share.record.lock.duration.ms"
+PAUSED: Final = "share.paused"
 LONGEST_HOLD_MS: Final = 100 * 365 * 24 * HOUR_MS  # PostgreSQL subtracts it from a time
 
 
@@ -232,6 +233,13 @@ GROUP_CONFIGS: Final[Configs] = {
             choices=("read_uncommitted", "read_committed"),
         ),
         Config("share.renew.acknowledge.enable", "bool", "true", "Whether locks may be renewed."),
+        Config(
+            PAUSED,
+            "bool",
+            "false",
+            "With `true` the group [is paused](#a-paused-group): its fetches acquire nothing. Records that are held stay "
+            "held. Kafka has no such setting.",
+        ),
         Config(
             "share.assignment.interval.ms",
             "int",
@@ -510,6 +518,8 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     read_committed: bool = False
     """Whether the group receives no record of a transaction that is open or was aborted."""
     renew_acknowledge_enable: bool = True
+    paused: bool = False
+    """Whether fetches acquire nothing now."""
     dead_letter_topic_name: str = ""
     dead_letter_copy_record: bool = True
     dead_letter_consumer_group: str = ""
@@ -563,6 +573,7 @@ def share_group_config(
         auto_offset_reset=values["share.auto.offset.reset"],
         read_committed=values["share.isolation.level"] == "read_committed",
         renew_acknowledge_enable=values["share.renew.acknowledge.enable"] == "true",
+        paused=values[PAUSED] == "true",
         dead_letter_topic_name=values[DEAD_LETTER_TOPIC],
         dead_letter_copy_record=values["errors.deadletterqueue.copy.record.enable"] == "true",
         dead_letter_consumer_group=values[DEAD_LETTER_CONSUMER],
@@ -579,9 +590,14 @@ def share_group_config(
 
 
 def hold_ms(values: Mapping[str, str]) -> int:
-    """Return how long a group with these settings in force holds the log after its last use; 0: never, -1: always."""
+    """Return how long a group with these settings in force holds the log after its last use; 0: never, -1: always.
+
+    A paused group is to find its records afterwards, however long the pause was.
+    """
     if values.get("retention.hold") == "false":
         return 0
+    if values.get(PAUSED) == "true":
+        return -1
     idle_ms = int(values.get("retention.hold.idle.ms", GROUP_CONFIGS["retention.hold.idle.ms"].default))
     return idle_ms if idle_ms < 0 else max(idle_ms, SHORTEST_HOLD_MS)
 

@@ -59,6 +59,28 @@ def test_a_poll_through_any_gateway_wakes_for_a_record_of_any_leader(
         assert places(answer) == {(partition, 0)}
 
 
+def test_a_pause_holds_at_every_leader_and_its_end_wakes_a_poll(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str
+) -> None:
+    topic_id = make_topic(clients[0], name, PARTITIONS)
+    paused, resumed = ({"config": {"share.paused": value}} for value in ("true", "false"))
+    assert clients[0].patch(f"/v1/share-groups/{name}/config", json=paused).status_code == 200
+    produce(clients[0], name, 0, 1)
+    for client in clients:
+        assert fetch(client, name, topics=[name], max_wait_ms=0)["paused"]
+    away = next(
+        client
+        for client, gateway in zip(clients, cluster.gateways, strict=True)
+        if gateway is not cluster.leader_of(name, topic_id, 0)
+    )
+    only = [{"topic": name, "partitions": [0]}]
+    with woken(*map(Gateway, clients)), ThreadPoolExecutor(1) as pool:
+        poll = pool.submit(fetch, away, name, topic_partitions=only, max_wait_ms=LONG_MS)
+        cluster.wait_until_waiting()
+        assert clients[1].patch(f"/v1/share-groups/{name}/config", json=resumed).status_code == 200
+        assert places(poll.result(HANG_S)) == {(0, 0)}
+
+
 def test_a_poll_at_the_only_leader_looks_once(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> None:
     """It waits as if its gateway were alone. It once looked, waited, looked and waited again for each wake-up."""
     topic_id = make_topic(clients[0], name, 1)

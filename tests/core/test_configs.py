@@ -48,6 +48,7 @@ OTHERS = {
     "share.throttle.released": ("false", "true"),
     "share.isolation.level": ("read_uncommitted", "read_uncommitted"),
     "share.renew.acknowledge.enable": ("true", "true"),
+    "share.paused": ("false", "false"),
     "share.assignor.offload.enable": ("true", "true"),
     "errors.deadletterqueue.topic.name": ("dlq.g", ""),
     "errors.deadletterqueue.copy.record.enable": ("true", "false"),
@@ -271,6 +272,8 @@ def test_other_settings_of_topics_have_defaults_and_choices() -> None:
 @pytest.mark.parametrize(
     ("changed", "hold_ms"),
     [
+        ({"share.paused": "true"}, -1),
+        ({"share.paused": "true", "retention.hold": "false"}, 0),
         ({}, 604_800_000),
         ({"retention.hold": "false"}, 0),
         ({"retention.hold.idle.ms": "-1"}, -1),

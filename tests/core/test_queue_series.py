@@ -3,6 +3,8 @@
 from sharequeue_gateway.leader.reports.activity import SHOWN_MS, Totals
 from sharequeue_gateway.leader.reports.queue_series import QueueSeries
 
+from sharequeue.protocol.configs import ShareGroupConfig
+
 NOW_MS = 10_000_000
 
 
@@ -14,15 +16,17 @@ def totals(delivered: int, used_at_ms: int = NOW_MS, **dead_letters: int) -> Tot
 
 def lines(counted: dict[tuple[str, str], Totals], most_pairs: int = 2000, **members: int) -> list[str]:
     names = {"t1": "orders", "t2": "mails"}
-    series = QueueSeries(counted, names.get, lambda: members, lambda: NOW_MS, most_pairs=most_pairs).series()
+    configs = {group_id: ShareGroupConfig(paused=group_id == "paused") for group_id in members}
+    series = QueueSeries(counted, names.get, lambda: members, configs, lambda: NOW_MS, most_pairs=most_pairs).series()
     return [line for line in "".join(series).splitlines() if not line.startswith("#")]
 
 
 def test_a_pair_has_a_series_for_each_event_and_cause() -> None:
     counted = {("g", "t1"): totals(7, rejected=2), ("", "t1"): totals(0)}
     counted["", "t1"].produced = 9
-    found = lines(counted, g=3)
+    found = lines(counted, g=3, paused=1)
     assert 'sharequeue_topic_records_produced_total{topic="orders"} 9.0' in found
+    assert [line for line in found if "_paused" in line] == ['sharequeue_group_paused{group="paused"} 1.0']
     assert 'sharequeue_group_records_total{event="delivered",group="g",topic="orders"} 7.0' in found
     assert 'sharequeue_group_records_total{event="accepted",group="g",topic="orders"} 0.0' in found
     assert not any("expired" in line for line in found), "most pairs never have one"

@@ -216,6 +216,13 @@ def test_an_append_wakes_one_fetch_and_is_noted_as_unserved() -> None:
     assert woken(waiters) == [0], "another partition"
 
 
+def test_a_paused_group_wakes_nothing_and_is_not_unserved() -> None:
+    news, led, waiters = news_of(driver := Driver(paused=True))
+    news.changed("t", 0, -1, 10)
+    pass_on([led], NO_LOG, driver.now_ms)
+    assert (woken(waiters), groups(led), led.turned_away) == ([], [], True)
+
+
 def test_an_append_behind_records_in_flight_is_noted_as_unserved() -> None:
     driver = Driver()
     news, led, _ = news_of(driver, sleepers=0)

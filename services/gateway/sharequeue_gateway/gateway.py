@@ -475,7 +475,10 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
 def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: int) -> Iterator[str]:
     """The metrics with many series, as lines of text."""
     now_ms = base.clock.now_ms
-    queues = QueueSeries(leading.activity.totals, base.metadata.name_of, members.count, now_ms, most_pairs=most_pairs)
+    metadata = base.metadata
+    queues = QueueSeries(
+        leading.activity.totals, metadata.name_of, members.count, metadata.configs, now_ms, most_pairs=most_pairs
+    )
     yield from led_metrics.series(leading.leader.all, now_ms)
     yield from log_metrics.series(leading.record_log)
     yield from queues.series()

@@ -7,7 +7,7 @@ they make sense here.
 import click
 
 from sharequeue.cli.commands import Commands
-from sharequeue.cli.groups.administration import config, delete, delete_offsets
+from sharequeue.cli.groups.administration import config, delete, delete_offsets, pause, resume
 from sharequeue.cli.groups.describe import describe
 from sharequeue.cli.groups.in_flight import in_flight
 from sharequeue.cli.groups.list_groups import list_groups
@@ -20,5 +20,16 @@ def groups() -> None:
     """List share groups, or show and change one."""
 
 
-for command in (list_groups, describe, in_flight, config, redrive, reset_offsets, delete_offsets, delete):
+for command in (
+    list_groups,
+    describe,
+    in_flight,
+    config,
+    pause,
+    resume,
+    redrive,
+    reset_offsets,
+    delete_offsets,
+    delete,
+):
     groups.add_command(command)

@@ -27,6 +27,7 @@ from sharequeue.cli.output import (
     url_option,
 )
 from sharequeue.protocol import apis
+from sharequeue.protocol.configs import PAUSED
 from sharequeue.protocol.messages.groups import InUseQuery
 from sharequeue_http.forms.errors import ApiError
 
@@ -68,6 +69,36 @@ async def config(
     show_table(("setting", "value"), [*sorted(own.items()), *sorted(found.service.items())])
     for name, value in found.clamped.items():
         say(f"{name} is stored as {value.stored} and counts as {value.used}, because of {value.bound}")
+
+
+@click.command()
+@group_argument
+@json_option
+@url_option
+@run
+async def pause(group: str, as_json: bool, url: str) -> None:
+    """Let fetches of GROUP acquire nothing: they wait as if the topics were empty. What is held goes on."""
+    await _set_paused(url, group, "true", as_json)
+    if not as_json:
+        say(f"{group} is paused; records that its members hold stay theirs. `sharequeue groups resume` ends it")
+
+
+@click.command()
+@group_argument
+@json_option
+@url_option
+@run
+async def resume(group: str, as_json: bool, url: str) -> None:
+    """End the pause of GROUP: its waiting fetches get records at once."""
+    await _set_paused(url, group, "false", as_json)
+    if not as_json:
+        say(f"{group} is not paused")
+
+
+async def _set_paused(url: str, group: str, value: str, as_json: bool) -> None:
+    answer = await ask(url, apis.UPDATE_SHARE_GROUP_CONFIG, {"config": {PAUSED: value}}, group=group)
+    if as_json:
+        echo_json(answer)
 
 
 @click.command("delete-offsets")

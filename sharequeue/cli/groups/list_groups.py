@@ -36,4 +36,5 @@ async def list_groups(state: str | None, as_json: bool, url: str) -> None:
         for group in groups:
             click.echo(group.group_id)
     else:
-        show_table(("GROUP", "STATE"), [(group.group_id, group.state) for group in groups])
+        rows = [(group.group_id, group.state, "yes" if group.paused else None) for group in groups]
+        show_table(("GROUP", "STATE", "PAUSED"), rows)

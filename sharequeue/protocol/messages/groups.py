@@ -153,6 +153,8 @@ class ShareGroupListing(Response):
     """Always `share`: the protocol that the group follows."""
     state: GroupStateName
     """`Stable` with members, `Empty` without any."""
+    paused: bool = False
+    """True: its fetches acquire nothing (`share.paused`)."""
 
 
 class ShareGroupList(Response):
@@ -210,6 +212,8 @@ class ShareGroupDescription(Response):
     """One page of the members, by id."""
     next_page_token: str | None = None
     """Send it as `page_token` for the next page. Absent on the last page."""
+    paused: bool = False
+    """True: its fetches acquire nothing (`share.paused`)."""
 
 
 class InUseQuery(Request):

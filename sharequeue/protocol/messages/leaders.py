@@ -62,6 +62,7 @@ class LeaderFetchResponse(Response):
     acknowledgement_results: list[AcknowledgementResult]
     acquisition_lock_timeout_ms: int
     leaders: list[PartitionLeader] = []
+    paused: bool = False
 
 
 class LeaderAcknowledgeRequest(AcknowledgeRequest):

@@ -315,6 +315,8 @@ class FetchResponse(Response):
     """The leaders of those partitions in `batches` that another gateway leads."""
     more_errors: Count = 0
     """How many partitions failed besides those in `errors`."""
+    paused: bool = False
+    """True: the group is paused (`share.paused`), so the fetch acquired nothing. Absent: it is not."""
 
 
 class ProduceTo(Request):

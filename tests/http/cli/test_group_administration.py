@@ -55,10 +55,12 @@ def test_cl_001_groups_list_shows_groups_by_state(gateway: Gateway, run: Run, na
     join(gateway, stable, "m1", name)
     stand(gateway, empty)
     assert {stable, empty} <= set(run("list").splitlines())
-    assert [stable, "Stable"] in rows(run("list", "--state"))
+    assert "is paused" in run("pause", stable)
+    assert [stable, "Stable", "yes"] in rows(run("list", "--state"))
+    assert json.loads(run("resume", stable, "--json"))["share.paused"] == "false"
     states = rows(run("list", "--state", "stable"))
-    assert [stable, "Stable"] in states
-    assert all(state == "Stable" for _, state in states)
+    assert [stable, "Stable", "-"] in states
+    assert all(state == "Stable" for _, state, _ in states)
     assert run("list", "--state", "Dead").count("Stable") == 0
     assert "Bogus" in run("list", "--state", "Bogus", code=WRONG_USAGE)
     listed = json.loads(run("list", "--json"))["groups"]

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from sharequeue.protocol.configs import PAUSED
 from sharequeue_coordinator.database import Connection, Fence
 from sharequeue_coordinator.share_group.assignor import Assignment
 from sharequeue_coordinator.share_group.changes import Changes, Epochs, Member
@@ -304,11 +305,13 @@ async def counts(connection: Connection) -> tuple[int, int, int, int]:
 
 async def page(
     connection: Connection, after: str | None, limit: int, with_members: Sequence[bool]
-) -> list[tuple[str, bool]]:
-    """Groups with ids after `after`, by id, and whether each has members;
-    only those where `with_members` names that."""
+) -> list[tuple[str, bool, bool]]:
+    """Groups with ids after `after`, by id, whether each has members, and whether it is paused;
+    only those where `with_members` names the first."""
     rows = await connection.fetch(
-        """SELECT group_id, has_members FROM (
+        """SELECT group_id, has_members, EXISTS (
+             SELECT 1 FROM groups.share_group_configs c
+             WHERE c.group_id = listed.group_id AND c.config->>$4 = 'true') FROM (
              SELECT g.group_id,
                EXISTS (SELECT 1 FROM groups.share_group_members m WHERE m.group_id = g.group_id) AS has_members
              FROM groups.share_groups g WHERE NOT g.deleted AND ($1::text IS NULL OR g.group_id > $1)) listed
@@ -316,8 +319,9 @@ async def page(
         after,
         limit,
         list(with_members),
+        PAUSED,
     )
-    return [(row[0], row[1]) for row in rows]
+    return [(row[0], row[1], row[2]) for row in rows]
 
 
 # Settings

@@ -4,6 +4,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from sharequeue.protocol import apis
+from sharequeue.protocol.configs import PAUSED
 from sharequeue.protocol.errors import KAFKA_CODES, GroupIdNotFound, UnknownMemberId, checked_group_id
 from sharequeue.protocol.messages.cluster import (
     CLIENT_HOST,
@@ -127,8 +128,9 @@ class GroupsApi:
                     group_id=group_id,
                     type="share",
                     state=ShareGroupState.STABLE if has_members else ShareGroupState.EMPTY,
+                    paused=paused,
                 )
-                for group_id, has_members in page
+                for group_id, has_members, paused in page
             ],
             next_page_token=page[-1][0] if len(listed) > len(page) else None,
         )
@@ -168,6 +170,7 @@ class GroupsApi:
                 for member in page
             ],
             next_page_token=page[-1].member_id if len(following) > len(page) else None,
+            paused=(await self._configs.stored(group_id)).get(PAUSED) == "true",
         )
 
     # Administration

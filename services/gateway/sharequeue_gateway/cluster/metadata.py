@@ -334,6 +334,11 @@ class Metadata:
         config = self._configs.get(group_id)
         return self._default_lock_ms if config is None else config.record_lock_duration_ms
 
+    def paused(self, group_id: str) -> bool:
+        """Return whether a group is paused. False while its settings are not known here."""
+        config = self._configs.get(group_id)
+        return config is not None and config.paused
+
     async def initialize(
         self, group_id: str, partitions_by_topic_id: Mapping[str, list[int]]
     ) -> InitializeSharePartitionsResponse:

@@ -250,7 +250,7 @@ class Fetcher:
                 continue
             if failing:
                 led.halted = self._leader.cause_of_failing(led.key) is not None
-            if not led.reading and not led.halted:
+            if not led.reading and not led.halted and not led.machine.config.paused:
                 if led.machine.held_count or led.machine.delayed_count:
                     self._leader.expire_if_due(led, now_ms)
                 if can_acquire(led.machine):

@@ -50,7 +50,7 @@ class LogNews:
             if not led.unserved_since_ms and not led.machine.config.read_committed:
                 now_ms = now_ms or self._clock.now_ms()
                 _note_unserved(led, log_end_offset, now_ms)
-            if led.waiters:
+            if led.waiters and not led.machine.config.paused:
                 led.wake()
 
     def forgotten(self, topic_id: str, partition: int) -> None:

@@ -38,6 +38,8 @@ class Fetched(msgspec.Struct, frozen=True):
     leaders: Sequence[PartitionLeader] = ()
     results: Sequence[AcknowledgementResult] | None = None
     lock_duration_ms: int | None = None
+    paused: bool = False
+    """Whether another leader says that the group is paused."""
 
     @property
     def has_records(self) -> bool:
@@ -68,6 +70,7 @@ class Fetched(msgspec.Struct, frozen=True):
             [*self.leaders, *answer.leaders],
             answer.acknowledgement_results or self.results,
             answer.acquisition_lock_timeout_ms,
+            self.paused or answer.paused,
         )
 
     def records(self) -> int:

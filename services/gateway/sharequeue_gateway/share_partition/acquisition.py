@@ -305,7 +305,10 @@ class Acquisition:
 
 
 def can_acquire(window: Window) -> bool:
-    """Return whether a fetch may acquire: the limits leave room, or there are records to deliver again."""
+    """Return whether a fetch may acquire: the group is not paused, and the limits leave room or records wait to be
+    delivered again."""
+    if window.config.paused:
+        return False
     left, new = room(window, window.end_offset + 1)
     if new > 0:
         return True

@@ -30,6 +30,7 @@ def fetch_answer(
     passed_on: Iterable[msgspec.Raw] = (),
     leaders: Sequence[PartitionLeader] = (),
     more_errors: int = 0,
+    paused: bool = False,
 ) -> bytes | bytearray:
     """Build the FetchResponse.
 
@@ -39,6 +40,7 @@ def fetch_answer(
         with_records: False leaves the records out and answers the ranges alone.
         passed_on: encoded entries of `batches`, made by the other gateways in `leaders`.
         more_errors: how many partitions failed besides `faults`.
+        paused: whether the group acquires nothing because it is paused.
     """
     entries = [
         _entry(records, acquired_range, with_records) for records in acquired for acquired_range in records.ranges
@@ -54,6 +56,7 @@ def fetch_answer(
         b',"failed_count":%d,"errors":' % failed_count,
         _encode([partition_error(fault) for fault in faults]),
         b',"more_errors":%d' % more_errors if more_errors else b"",
+        b',"paused":true' if paused else b"",
         b',"leaders":%b}' % _encode(leaders) if leaders else b"}",
     )
     if len(results) <= MANY_RESULTS:

@@ -121,6 +121,7 @@ class LeaderApi:
                 )
                 for item in acquired
             ],
+            paused=not acquired and self._metadata.paused(group_id),
         )
         if waiting.life is Life.ENDED:
             return Answer(body, headers=_ENDED)

@@ -133,10 +133,11 @@ def _state_of(run: Run) -> str:
 
 
 def longest_unserved_ms(leds: Iterable[LedSharePartition], now_ms: int) -> Mapping[str, int]:
-    """By group: the longest time for which one of its share-partitions has had records that no fetch acquired."""
+    """By group: the longest time for which one of its share-partitions has had records that no fetch acquired.
+    A paused group gives none, and is left out."""
     since_ms: dict[str, int] = {}
     for led in leds:
-        if led.unserved_since_ms:
+        if led.unserved_since_ms and not led.config.paused:
             group_id = led.key.group_id
             since_ms[group_id] = min(since_ms.get(group_id, led.unserved_since_ms), led.unserved_since_ms)
     return {group_id: now_ms - earliest_ms for group_id, earliest_ms in since_ms.items()}

@@ -5,9 +5,11 @@ their own, those with the most deliveries; the others are added up under the nam
 """
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.service.series import Family, Labels
 from sharequeue_gateway.leader.reports.activity import SHOWN_MS, Totals
 
@@ -34,13 +36,19 @@ MEMBERS: Final = Family(
     "A member without a `member_id` is not counted.",
     ("group",),
 )
+PAUSED: Final = Family(
+    "sharequeue_group_paused",
+    "gauge",
+    "1 for a group that is paused (`share.paused`), at each gateway that serves it. Other groups have no series.",
+    ("group",),
+)
 DROPPED: Final = Family(
     "sharequeue_metric_pairs_dropped",
     "gauge",
     "Pairs of group and topic without series of their own (`max_metric_pairs`): they are added up under the names "
     "`other`.",
 )
-FAMILIES: Final = (PRODUCED, RECORDS, DEAD_LETTERS, MEMBERS, DROPPED)
+FAMILIES: Final = (PRODUCED, RECORDS, DEAD_LETTERS, MEMBERS, PAUSED, DROPPED)
 EVENTS: Final = ("delivered", "accepted", "released", "rejected", "expired")
 USUAL: Final = frozenset({"delivered", "accepted"})
 """The other events have a series once there was one: most pairs have none."""
@@ -55,14 +63,17 @@ class QueueSeries:
         totals: Mapping[tuple[str, str], Totals],
         topic_name: Callable[[str], str | None],
         members: Callable[[], Mapping[str, int]],
+        configs: Mapping[str, ShareGroupConfig],
         now_ms: Callable[[], int],
         *,
         most_pairs: int,
     ) -> None:
-        """`members`: by group, how many members fetched at this gateway in the last minute."""
+        """`members`: by group, how many members fetched at this gateway in the last minute. `configs`: by group, the
+        settings that are known here."""
         self._totals = totals
         self._topic_name = topic_name
         self._members = members
+        self._configs = configs
         self._now_ms = now_ms
         self._most_pairs = most_pairs
 
@@ -88,6 +99,10 @@ class QueueSeries:
             self._most_pairs, self._members().items(), key=lambda counted: counted[1]
         ):
             yield MEMBERS.line(count, (group_id,))
+        yield PAUSED.head
+        paused = (group_id for group_id, config in self._configs.items() if config.paused)
+        for group_id in itertools.islice(paused, self._most_pairs):
+            yield PAUSED.line(1, (group_id,))
         yield DROPPED.head
         yield DROPPED.line(max(0, len(pairs) - self._most_pairs))
 

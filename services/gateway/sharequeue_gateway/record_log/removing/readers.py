@@ -181,9 +181,14 @@ class Readers:
         return [((str(row[0]), row[1]), row[2]) for row in rows]
 
     async def set_hold(self, group_id: str, hold_ms: int) -> None:
-        """The group's settings changed."""
+        """The group's settings changed. A hold that had no end, and has one now, begins now."""
         await self._query(
-            execute, "UPDATE log.readers SET hold_ms = $2 WHERE group_id = $1 AND hold_ms <> $2", group_id, hold_ms
+            execute,
+            """UPDATE log.readers SET hold_ms = $2,
+                 active_at = CASE WHEN hold_ms < 0 THEN clock_timestamp() ELSE active_at END
+               WHERE group_id = $1 AND hold_ms <> $2""",
+            group_id,
+            hold_ms,
         )
 
     async def reserve(self, floors: Sequence[Floor], hold_ms: int) -> list[Floor]:
