@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sharequeue_gateway.share_partition.fetch_limits import rotate
-from sharequeue_gateway.share_partition.turns import Turns, in_turn, leaders_in_turn
+from sharequeue_gateway.share_partition.turns import Turns, by_level, by_priority, in_turn, leaders_in_turn, levels_of
 
 from sharequeue.protocol.types import MAX_INT32
 
@@ -146,3 +146,21 @@ def test_the_number_of_kept_keys_is_limited() -> None:
     assert len(turns) <= 20
     assert turns.next(999, 0) == 8
     assert turns.next(0, 0) == 7
+
+
+@pytest.mark.parametrize("topics", [1, 2, 3, 7])
+@pytest.mark.parametrize("first_turn", [0, 7, (1 << 30) + 3])
+def test_each_lower_topic_is_first_in_its_share_of_fetches(topics: int, first_turn: int) -> None:
+    lower = topics - 1
+    orders = [by_priority(range(topics), first_turn + turn) for turn in range(10 * max(lower, 1))]
+    assert all(sorted(order) == list(range(topics)) for order in orders)
+    firsts = [order[0] for order in orders]
+    assert [firsts.count(topic) for topic in range(1, topics)] == [1] * lower
+    assert {tuple(order) for order in orders if order[0] == 0} == {tuple(range(topics))}
+
+
+def test_topics_from_the_tenth_on_are_one_level() -> None:
+    named = [topic for topic in range(12) for _ in range(2)]
+    levels = levels_of(named)
+    assert [levels[topic] for topic in range(12)] == [*range(9), 9, 9, 9]
+    assert by_level(named[::-1], levels.__getitem__) == [*([n, n] for n in range(9)), [11, 11, 10, 10, 9, 9]]

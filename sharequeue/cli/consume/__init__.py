@@ -39,6 +39,7 @@ SAID: Final[dict[Word, str]] = {
     show_default=True,
     help="stop after this many seconds without a record",
 )
+@click.option("--priority", is_flag=True, help="the topics are in the order of priority")
 @click.option("--member-id", help="the id of this member of the group: 1 to 36 characters")
 @json_option
 @url_option
@@ -52,6 +53,7 @@ async def consume(
     max_records: int | None,
     follow: bool,
     timeout: float,
+    priority: bool,
     member_id: str | None,
     as_json: bool,
     url: str,
@@ -74,7 +76,7 @@ async def consume(
         await ask(url, apis.DESCRIBE_TOPIC, topic=topic)
     word: Word = "release" if release else "reject" if reject else "accept"
     printer = Printer(as_json=as_json)
-    options: dict[str, Any] = {"member_id": member_id, "acknowledgement": "deferred"}
+    options: dict[str, Any] = {"member_id": member_id, "acknowledgement": "deferred", "priority": priority}
     if max_records is not None:
         options["max_records"] = min(max_records, 500)
     warnings = logging.StreamHandler()

@@ -44,7 +44,8 @@ REPEATABLE: Final = replace(apis.FETCH_RECORDS, idempotent=True)
 
 
 class FetchLimits(NamedTuple):
-    """The limits of one fetch. `batch_size` None: as many as `max_records`. `lock_duration_ms` None: the group's."""
+    """The limits of one fetch. `batch_size` None: as many as `max_records`. `lock_duration_ms` None: the group's.
+    `priority`: the topics are in the order of priority."""
 
     max_records: int
     max_bytes: int
@@ -52,6 +53,7 @@ class FetchLimits(NamedTuple):
     batch_size: int | None
     acquire_mode: AcquireMode
     lock_duration_ms: int | None
+    priority: bool
 
 
 class Fetched(NamedTuple):
@@ -185,6 +187,7 @@ class Fetching:
             share_session_epoch=self._epoch if self._following is None else None,
             acknowledgements=[run.message() for run in unanswered.acknowledgements],
             fetch_id=unanswered.fetch_id,
+            priority=limits.priority,
         )
         epoch = self._epoch
         opened, self.opened = self.opened, True

@@ -112,7 +112,9 @@ class Polling:
             membership.go_on()
             if membership.changed.is_set():
                 membership.changed.clear()
-                self._fetching.assign(membership.assignment)
+                order = {topic: index for index, topic in enumerate(membership.topics)}
+                assigned = sorted(membership.assignment.items(), key=lambda item: order.get(item[0], len(order)))
+                self._fetching.assign(dict(assigned))
 
     async def _fetch_once(self, max_wait_s: float) -> Fetched | None:
         """Fetch. None: the assignment of the member changed during the fetch, or is empty. Raises: ApiError."""

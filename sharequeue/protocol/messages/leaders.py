@@ -52,6 +52,8 @@ class LeaderFetchRequest(Request):
     atomic: bool = False
     look_at_ends: bool = True
     """Read the ends of the log before the answer is empty."""
+    priority: bool = False
+    """The topics of `topic_partitions` are in the order of looking: take records of the first one that has some."""
 
 
 class LeaderFetchResponse(Response):

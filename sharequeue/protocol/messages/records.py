@@ -245,6 +245,11 @@ class FetchRequest(Request):
     again and counts no delivery."""
     with_records: bool = True
     """False: acquire only; read the records with readRecords."""
+    priority: bool = False
+    """True: the topics come in the order of priority. The fetch takes records of one topic, the first that has some.
+    Each tenth fetch begins at the next lower topic, so that none starves. Topics from the tenth on count as one. In a
+    share session, set it in each fetch; the order is that in which the session got its topics. Not with `min_bytes`
+    above 1."""
 
 
 class ConsumerRecord(Response):

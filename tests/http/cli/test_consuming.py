@@ -149,3 +149,10 @@ def test_cl_013_contradictory_consume_options_are_refused(
     assert b"INVALID_TOPIC_EXCEPTION" in run("consume", "no such name", "-g", name, code=REFUSED).stderr
     fill(client, name, 1)
     assert b"INVALID_GROUP_ID" in run("consume", name, "-g", "x" * 250, code=REFUSED).stderr
+
+
+def test_topics_come_in_the_order_of_priority(run: Run, client: httpx.Client, name: str) -> None:
+    for topic in ("a", "z"):
+        fill(client, f"{name}.{topic}", topic, topic)
+    command = ("consume", f"{name}.z", f"{name}.a", "-g", name, "--max-records", "4")
+    assert run(*command, "--priority").stdout == b"z\nz\na\na\n"

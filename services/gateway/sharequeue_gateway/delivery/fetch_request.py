@@ -1,6 +1,6 @@
 """The limits of a fetch and its result. They are the same for this gateway and for another leader."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -39,8 +39,8 @@ class Asked(msgspec.Struct, frozen=True):
 
     `now_ms`: the time at which the request was read. `turn`: the epoch of its share session, which rotates partitions
     that gave records equally long ago. `fetch_id`: names the fetch for a repeat; `new_id`: no earlier fetch had it.
-    `acknowledgements`: those for the only
-    other leader to apply; with `atomic`, those of one share-partition together.
+    `acknowledgements`: those for the only other leader to apply; with `atomic`, those of one share-partition together.
+    `levels`: by topic id; the fetch takes records of one level, the lowest that has some. None: of all topics in turn.
     """
 
     group_id: str
@@ -53,6 +53,7 @@ class Asked(msgspec.Struct, frozen=True):
     acknowledgements: Sequence[Acknowledgement] = ()
     atomic: bool = False
     new_id: bool = False
+    levels: Mapping[str, int] | None = None
 
 
 class AcquiredRecords(msgspec.Struct, frozen=True):

@@ -35,7 +35,7 @@ from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.share_partition.acquisition import can_acquire
 from sharequeue_gateway.share_partition.fetch_limits import rotate, split_bytes
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
-from sharequeue_gateway.share_partition.turns import in_turn
+from sharequeue_gateway.share_partition.turns import by_level, in_turn
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 
 log = logging.getLogger(__name__)
@@ -182,6 +182,8 @@ class Fetcher:
             if led.empty_until_ms <= now_ms:
                 there.append(led)
         if len(there) > 1:
+            if asked.levels is not None:
+                return await self._look_by_level(waiting, asked, there, faults, last=last)
             there = in_turn(there)
         known_faults = len(faults)
         counts_bytes = limits.min_bytes > 1 and not last
@@ -196,11 +198,27 @@ class Fetcher:
             takeable += await self._follow_log_starts(full, now_ms) if full else ()
             if not takeable:
                 continue
-            if len(takeable) > ASKED_ALONE and not counts_bytes:
-                if not await self._learn_ends(takeable, faults):
-                    return []
-                now_ms = self._clock.now_ms()
+            if len(takeable) > ASKED_ALONE and not counts_bytes and not await self._learn_ends(takeable, faults):
+                return []
             acquired = await self._take(waiting, asked, takeable, faults, now_ms)
+            if acquired or waiting.over or len(faults) > known_faults:
+                return acquired
+        return []
+
+    async def _look_by_level(
+        self,
+        waiting: WaitingFetch,
+        asked: Asked,
+        leds: Sequence[LedSharePartition],
+        faults: list[PartitionFault],
+        *,
+        last: bool,
+    ) -> list[AcquiredRecords]:
+        """As `look`, one level after another, until one gives records or cannot be read."""
+        levels, known_faults = asked.levels or {}, len(faults)
+        asked = structs.replace(asked, levels=None)
+        for some in by_level(leds, lambda led: levels[led.key.topic_id]):
+            acquired = await self.look(waiting, asked, some, faults, self._clock.now_ms(), last=last)
             if acquired or waiting.over or len(faults) > known_faults:
                 return acquired
         return []

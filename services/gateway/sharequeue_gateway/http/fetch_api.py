@@ -81,8 +81,8 @@ class FetchApi:
         request: FetchRequest = call.request
         if len(call.raw) > SMALL:
             check_count(request.acknowledgements)
-        if request.is_renew_ack:
-            _check_renew(request)
+        if request.is_renew_ack or request.priority:
+            _check_flags(request)
         if request.lock_duration_ms is not None:
             check_lock_duration(request.lock_duration_ms, self._metadata.lock_bounds)
         if request.member_id is None:
@@ -94,7 +94,7 @@ class FetchApi:
         group_id = call.path["group"]
         config = self._metadata.configs.get(group_id)
         partitions = self._known_partitions(request)
-        beside = request.acknowledgements or request.is_renew_ack or call.refused
+        beside = request.acknowledgements or request.is_renew_ack or request.priority or call.refused
         if (
             config is None
             or not partitions
@@ -193,6 +193,9 @@ class FetchApi:
         partitions = named.partitions if session is None else self._session_partitions(session, faults, call.refused)
         closing = session is not None and session.closing
         asked = self._asked(group_id, member_id, request, None if session is None else session.turn)
+        if request.priority and partitions:
+            order = request.topics or () if session is None else session.topics
+            asked, partitions = self._routed.by_priority(asked, partitions, order)
         fetches = bool(partitions) and not closing and not request.is_renew_ack
         acknowledgements = request.acknowledgements
         passes = fetches and acknowledgements and not call.refused
@@ -374,9 +377,13 @@ def _or(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
-def _check_renew(request: FetchRequest) -> None:
-    """With `is_renew_ack` nothing is fetched: limits must be 0 or absent. Checked before the session advances."""
+def _check_flags(request: FetchRequest) -> None:
+    """With `is_renew_ack` nothing is fetched: limits must be 0 or absent. With `priority`, `min_bytes` would have to be
+    counted over all topics. Checked before the session advances."""
     names = ("max_bytes", "min_bytes", "max_records", "max_wait_ms")
     wrong = [name for name in names if getattr(request, name)]
-    if wrong:
+    if request.priority and (request.min_bytes or 0) > 1:
+        detail = "with priority, min_bytes must be 0, 1 or absent: the fetch takes records of one topic"
+        raise InvalidRequest(detail, pointers=[("/min_bytes", "above 1, with priority")])
+    if request.is_renew_ack and wrong:
         raise InvalidRequest(f"with is_renew_ack nothing is fetched: {', '.join(wrong)} must be 0 or absent")

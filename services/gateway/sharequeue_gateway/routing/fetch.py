@@ -8,7 +8,7 @@ one or another, it gets the whole fetch and waits there.
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -31,7 +31,7 @@ from sharequeue_gateway.delivery.waiting import Event, Life, WaitingFetch
 from sharequeue_gateway.routing.fetched import Fetched, RelayedAnswer, decoded
 from sharequeue_gateway.routing.gateway_client import by_topic
 from sharequeue_gateway.routing.routing import Routing
-from sharequeue_gateway.share_partition.turns import Turns, leaders_in_turn
+from sharequeue_gateway.share_partition.turns import Turns, by_level, by_priority, leaders_in_turn, levels_of
 from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import ApiError, RequestTimedOut
 
@@ -39,6 +39,8 @@ AT_ONCE_MS: Final = 20
 MOST_TURNS: Final = 10_000
 TURNS_IDLE_MS: Final = 60_000
 """The most sets of partitions whose fetches are counted, and the time for which an unused count is kept."""
+SHARES_IDLE_MS: Final = 24 * 3600 * 1000
+"""As `TURNS_IDLE_MS`, of the fetches with `priority`: a worker may be busy for hours between two of them."""
 
 
 class Exit(Enum):
@@ -69,6 +71,7 @@ class RoutedFetch:
         self._metadata = metadata
         self._clock = clock
         self._turns = Turns(MOST_TURNS, TURNS_IDLE_MS, lambda: random.randrange(1 << 30))
+        self._shares = Turns(MOST_TURNS, SHARES_IDLE_MS, lambda: 1)
 
     async def fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched | RelayedAnswer:
         """Acquire from the partitions at their leaders, or wait for records until the deadline.
@@ -79,6 +82,22 @@ class RoutedFetch:
             found = Fetched(*await self._fetcher.fetch(waiting, asked, partitions))
             return await self.after_join(waiting, asked, partitions, found)
         return await self._fetch_from_leaders(waiting, asked, partitions)
+
+    def by_priority(self, asked: Asked, partitions: Partitions, names: Iterable[str]) -> tuple[Asked, Partitions]:
+        """Put partitions into the order in which a fetch with `priority` looks at them.
+
+        Args:
+            names: topics in the order of priority. Those of other partitions follow them.
+        """
+        of_topic: dict[str, list[tuple[KnownTopic, int]]] = {name: [] for name in names}
+        for topic, partition in partitions:
+            of_topic.setdefault(topic.name, []).append((topic, partition))
+        topics = [some for some in of_topic.values() if some]
+        key = asked.group_id, hash(tuple(some[0][0].topic_id for some in topics))
+        turn = self._shares.next(key, self._clock.now_ms())
+        partitions = [place for some in by_priority(topics, turn) for place in some]
+        levels = levels_of(topic.topic_id for topic, _ in partitions)
+        return structs.replace(asked, levels=levels, turn=None), partitions
 
     async def after_join(
         self, waiting: WaitingFetch, asked: Asked, partitions: Partitions, found: Fetched
@@ -128,11 +147,13 @@ class RoutedFetch:
                 return Fetched()  # the acknowledgements must go to several leaders now
             leaders: dict[Node, Partitions] = {self._routing.cluster.me: mine, **others} if mine else {**others}
             sole = len(leaders) == 1
-            if not sole:
+            if sole:
+                found = await self._look(waiting, asked, leaders, wait=True, last=last_look)
+            else:
                 if turn is None:
                     turn = self._turns.next((asked.group_id, hash(tuple(partitions))), self._clock.now_ms())
-                leaders = self._in_turn(asked.group_id, partitions, leaders, turn, () if last_look else called)
-            found = await self._look(waiting, asked, leaders, wait=sole, last=last_look)
+                first = () if last_look else called
+                found = await self._look_in_turn(waiting, asked, partitions, leaders, turn, first, last=last_look)
             found, results = await self._settle(waiting, asked, found, results)
             if results is not None:
                 asked = structs.replace(asked, acknowledgements=())
@@ -233,6 +254,33 @@ class RoutedFetch:
         order = leaders_in_turn(partitions, lambda place: self._routing.leader_of(group_id, *place), turn, len(leaders))
         return {node: leaders[node] for node in sorted(order, key=lambda node: node not in called)}
 
+    async def _look_in_turn(
+        self,
+        waiting: WaitingFetch,
+        asked: Asked,
+        partitions: Partitions,
+        leaders: dict[Node, Partitions],
+        turn: int,
+        called: Sequence[Node],
+        *,
+        last: bool,
+    ) -> Fetched | RelayedAnswer:
+        """Ask several leaders. With levels: for one level after another, until one has given records."""
+        levels = asked.levels
+        if levels is None:
+            leaders = self._in_turn(asked.group_id, partitions, leaders, turn, called)
+            return await self._look(waiting, asked, leaders, wait=False, last=last)
+        found, asked = Fetched(), structs.replace(asked, levels=None)
+        for some in by_level(partitions, lambda place: levels[place[0].topic_id]):
+            mine, others = self._routing.split(asked.group_id, some)
+            leaders = {self._routing.cluster.me: mine, **others} if mine else {**others}
+            in_turn = self._in_turn(asked.group_id, some, leaders, turn, called)
+            here = (await self._look(waiting, asked, in_turn, wait=False, last=last)).opened()
+            found = structs.replace(here, faults=[*found.faults, *here.faults])
+            if here.has_records or waiting.over:
+                break
+        return found
+
     async def _look(
         self,
         waiting: WaitingFetch,
@@ -289,6 +337,7 @@ class RoutedFetch:
                     acknowledgements=list(asked.acknowledgements),
                     atomic=asked.atomic,
                     look_at_ends=look_at_ends,
+                    priority=asked.levels is not None,
                 )
                 answered = await self._ask(waiting, asked, node, partitions, request, found, relay=wait)
                 if isinstance(answered, RelayedAnswer):

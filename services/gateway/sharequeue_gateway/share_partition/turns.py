@@ -1,4 +1,5 @@
-"""The order of share-partitions, by the time they last gave records, and of leaders, by the number of fetches. Pure.
+"""The order of share-partitions, by the time they last gave records, and of leaders and topics, by the number of
+fetches. Pure.
 
 A share-partition with records is served within as many fetches as there are partitions, in any order of fetches. A
 fetch that passes over it serves another one, which was served longer ago, and each other one can do so only once.
@@ -8,6 +9,13 @@ Source: KIP-932, a partition that returned records moves to the end.
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final, Protocol, TypeVar
+
+from sharequeue_gateway.share_partition.fetch_limits import rotate
+
+LEVELS: Final = 10
+"""The levels of a fetch with `priority`: a topic each, and the last level for all further topics."""
+SHARE: Final = 10
+"""One of so many fetches with `priority` begins at a lower topic."""
 
 
 class Served(Protocol):
@@ -19,6 +27,7 @@ class Served(Protocol):
 S = TypeVar("S", bound=Served)
 Place = TypeVar("Place")
 Leader = TypeVar("Leader")
+T = TypeVar("T")
 
 _served_turn: Final = attrgetter("served_turn")
 
@@ -46,6 +55,29 @@ def leaders_in_turn(
         if len(found) == leaders:
             break
     return list(found)
+
+
+def by_priority(topics: Sequence[T], turn: int) -> list[T]:
+    """The order in which a fetch looks at topics, which come in the order of priority.
+
+    One of `SHARE` fetches begins at a lower topic, at the next one each time, and looks at the first topic last.
+    """
+    if turn % SHARE or not topics:
+        return list(topics)
+    return [*rotate(topics[1:], turn // SHARE), topics[0]]
+
+
+def levels_of(topics: Iterable[T]) -> dict[T, int]:
+    """The level of each topic. `topics`: in the order of looking, repeats allowed."""
+    return {topic: min(index, LEVELS - 1) for index, topic in enumerate(dict.fromkeys(topics))}
+
+
+def by_level(items: Iterable[T], level_of: Callable[[T], int]) -> list[list[T]]:
+    """The items of each level, the first level first. Within a level they keep their order."""
+    found: dict[int, list[T]] = {}
+    for item in items:
+        found.setdefault(level_of(item), []).append(item)
+    return [found[level] for level in sorted(found)]
 
 
 class Turns:

@@ -30,7 +30,7 @@ from sharequeue.protocol.messages.records import (
 )
 from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
-from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
+from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
 from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of
 from sharequeue_gateway.delivery.fetch_call import acknowledge_and_fetch
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, FetchLimits, PartitionFault
@@ -42,6 +42,7 @@ from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.leader.loading.hand_over import HandOver
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.routing.sessions import Sessions
+from sharequeue_gateway.share_partition.turns import levels_of
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.codec import encode
@@ -84,7 +85,7 @@ class LeaderApi:
         request: LeaderFetchRequest = call.request
         group_id, member_id = call.path["group"], request.member_id
         partitions, faults = await self._led(group_id, request.topic_partitions)
-        asked = self._asked(group_id, request, waits=not any(fault.led_elsewhere for fault in faults))
+        asked = self._asked(group_id, request, partitions, waits=not any(fault.led_elsewhere for fault in faults))
         waiting = self._fetcher.fetches.new(call.exchange)
 
         async def fetch() -> tuple[list[AcquiredRecords], list[PartitionFault]]:
@@ -129,7 +130,7 @@ class LeaderApi:
             return Answer(body, headers=(JSON, (TOO_FEW.encode(), b"%d %d" % waiting.too_few)))
         return Answer(body, headers=_WELL if acquired and not faults and not failed_count else (JSON,))
 
-    def _asked(self, group_id: str, request: LeaderFetchRequest, *, waits: bool) -> Asked:
+    def _asked(self, group_id: str, request: LeaderFetchRequest, partitions: Partitions, *, waits: bool) -> Asked:
         """The fetch of the other gateway. If it names a partition that moved, it is answered without a wait."""
         now_ms = self._clock.now_ms()
         limits = FetchLimits(
@@ -142,7 +143,8 @@ class LeaderApi:
             lock_duration_ms=request.lock_duration_ms,
             look_at_ends=request.look_at_ends,
         )
-        return Asked(group_id, request.member_id, limits, now_ms, fetch_id=request.fetch_id)
+        levels = levels_of(topic.topic_id for topic, _ in partitions) if request.priority else None
+        return Asked(group_id, request.member_id, limits, now_ms, fetch_id=request.fetch_id, levels=levels)
 
     async def acknowledge(self, call: Call) -> Answer:
         request: LeaderAcknowledgeRequest = call.request
