@@ -329,6 +329,8 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
             exist yet. `subscribe` joins the group instead.
         member_id: 1 to 36 characters; made when None. Two consumers must not share one.
         max_records, max_bytes, min_bytes, batch_size, acquire_mode: as in fetchRecords, for each poll.
+        priority: the topics are in the order of priority, as in fetchRecords: each fetch takes records of the first
+            topic that has some. With a small max_records an urgent record waits for few others.
         lock_duration_ms: how long a record stays locked without a renewal; None: as long as the group's setting says.
         renew: renew the locks of held records in the background, where the group allows it, as long as the consumer is
             used at least every `max_poll_interval_ms`.
@@ -362,6 +364,7 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
         batch_size: int | None = None,
         acquire_mode: AcquireMode | Literal["record_limit", "batch_optimized"] = AcquireMode.RECORD_LIMIT,
         lock_duration_ms: int | None = None,
+        priority: bool = False,
         renew: bool = True,
         follow_leaders: bool = False,
         request_timeout_ms: float = 30_000,
@@ -384,6 +387,7 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
                 batch_size=batch_size,
                 acquire_mode=acquire_mode,
                 lock_duration_ms=lock_duration_ms,
+                priority=priority,
                 renew=renew,
                 follow_leaders=follow_leaders,
                 request_timeout_ms=request_timeout_ms,
