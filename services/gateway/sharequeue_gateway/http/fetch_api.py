@@ -349,7 +349,7 @@ class FetchApi:
             more_errors=max(len(faults) - MAX_ERRORS, 0) + more_faults,
             passed_on=[raw for _, raw in found.passed_on],
             leaders=found.leaders,
-            paused=not found.has_records and (found.paused or self._metadata.paused(asked.group_id)),
+            paused=not (found.acquired or found.passed_on) and (found.paused or self._metadata.paused(asked.group_id)),
         )
         return Answer(body, headers=headers_with(failed_count)) if failed_count else Answer(body)
 
