@@ -1,11 +1,29 @@
 """`sharequeue scheduled`: the records of a topic that wait for their time."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
+import msgspec
 
 from sharequeue.cli.commands import Commands
-from sharequeue.cli.output import ask, decode, echo_json, json_option, pages, run, say, show_table, url_option
+from sharequeue.cli.output import (
+    ask,
+    decode,
+    echo_json,
+    json_option,
+    key_values,
+    length_ms,
+    moment_ms,
+    pages,
+    run,
+    say,
+    show_table,
+    url_option,
+)
+from sharequeue.client import NewRecord
+from sharequeue.client.new_record import encode_record
+from sharequeue.client.scheduling import timed
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.scheduled import (
     CancelledRecords,
@@ -19,21 +37,53 @@ from sharequeue.protocol.types import MAX_CANCELLED
 
 @click.group(cls=Commands)
 def scheduled() -> None:
-    """List, read or cancel records that wait for their time; `produce --delay` and `--at` schedule them."""
+    """Add, list or cancel records that wait for their time."""
+
+
+@scheduled.command()
+@click.argument("topic")
+@click.argument("value")
+@click.option("--delay", metavar="LENGTH", help="the record enters the topic after this time: 30s, 10m, 24h, 7d")
+@click.option("--at", metavar="TIME", help="the record enters the topic at this time, in UTC if it has no zone")
+@click.option("--key", help="the key of the record")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="a header of the record; repeatable")
+@json_option
+@url_option
+@run
+async def add(
+    topic: str,
+    value: str,
+    delay: str | None,
+    at: str | None,
+    key: str | None,
+    headers: tuple[str, ...],
+    as_json: bool,
+    url: str,
+) -> None:
+    """Have a record with VALUE (JSON, otherwise a text) enter TOPIC later."""
+    if (delay is None) == (at is None):
+        raise click.UsageError("give --delay or --at")
+    delay_ms = None if delay is None else length_ms(delay, "--delay")
+    record = timed(record_of(value, key, headers), delay_ms, None if at is None else moment_ms(at, "--at"))
+    answer = await ask(url, apis.SCHEDULE_RECORDS, b'{"records":[%b]}' % record, topic=topic)
+    if as_json:
+        echo_json(answer)
+        return
+    (found,) = decode(answer, apis.SCHEDULE_RECORDS).scheduled
+    say(f"{found.schedule_id} enters {topic} at {shown_ms(found.deliver_at_ms)}")
 
 
 @scheduled.command("list")
 @click.argument("topic")
-@click.option("--key", help="only records with this key")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="how many to show")
 @json_option
 @url_option
 @run
-async def list_some(topic: str, key: str | None, limit: int, as_json: bool, url: str) -> None:
+async def list_some(topic: str, limit: int, as_json: bool, url: str) -> None:
     """List and count the scheduled records of TOPIC, the next one due first."""
     listed: list[ScheduledListing] = []
     count = 0
-    query = ListScheduledQuery(key=key, page_size=min(limit, 1000))
+    query = ListScheduledQuery(page_size=min(limit, 1000))
     async for page in pages(url, apis.LIST_SCHEDULED_RECORDS, query, topic=topic):
         listed += page.scheduled
         count = page.scheduled_count
@@ -47,17 +97,7 @@ async def list_some(topic: str, key: str | None, limit: int, as_json: bool, url:
         for each in listed[:limit]
     ]
     show_table(("schedule", "deliver at", "partition", "key", "bytes"), rows)
-    say(f"{count} scheduled in {topic}" + ("" if key is None else ", with any key"))
-
-
-@scheduled.command()
-@click.argument("topic")
-@click.argument("schedule")
-@url_option
-@run
-async def get(topic: str, schedule: str, url: str) -> None:
-    """Print the record with the id SCHEDULE, as JSON."""
-    echo_json(await ask(url, apis.GET_SCHEDULED_RECORD, topic=topic, schedule=schedule))
+    say(f"{count} scheduled in {topic}")
 
 
 @scheduled.command()
@@ -85,11 +125,17 @@ async def cancel(topic: str, schedules: tuple[str, ...], key: str | None, as_jso
     if as_json:
         echo_json(CancelledRecords(cancelled=cancelled))
         return
-    say(f"{len(cancelled)} cancelled" + _not_there(len(schedules) - len(cancelled)))
+    missing = len(schedules) - len(cancelled)
+    say(f"{len(cancelled)} cancelled" + (f"; {missing} not found" if missing > 0 else ""))
 
 
-def _not_there(count: int) -> str:
-    return f"; {count} not found: they have entered the log, or were cancelled before" if count > 0 else ""
+def record_of(value: str, key: str | None, headers: Sequence[str]) -> bytes:
+    """A record as JSON. `value`: JSON, otherwise a text."""
+    try:
+        given = msgspec.json.decode(value, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        given = msgspec.Raw(msgspec.json.encode(value))
+    return encode_record(NewRecord(given, key, key_values(headers, "--header")))
 
 
 def shown_ms(at_ms: int) -> str:

@@ -4,16 +4,13 @@ import click
 import msgspec
 
 from sharequeue.cli.commands import Commands
-from sharequeue.cli.output import ask, decode, echo_json, json_option, key_values, run, say, show_table, url_option
-from sharequeue.cli.scheduled import shown_ms
-from sharequeue.client import NewRecord
-from sharequeue.client.new_record import encode_record
+from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
+from sharequeue.cli.scheduled import record_of, shown_ms
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.records import ProduceRecord
-from sharequeue.protocol.messages.schedules import (
+from sharequeue.protocol.messages.scheduled import (
     Missed,
     PutScheduleRequest,
-    RunScheduleRequest,
     ScheduleList,
     ScheduleSummary,
     UpdateScheduleRequest,
@@ -58,13 +55,7 @@ async def put(
     url: str,
 ) -> None:
     """Make or replace the schedule NAME of TOPIC."""
-    try:
-        given = msgspec.json.decode(value, type=msgspec.Raw)
-    except msgspec.DecodeError:
-        given = msgspec.Raw(msgspec.json.encode(value))
-    record = msgspec.json.decode(
-        encode_record(NewRecord(given, key, key_values(headers, "--header"))), type=ProduceRecord
-    )
+    record = msgspec.json.decode(record_of(value, key, headers), type=ProduceRecord)
     request = PutScheduleRequest(cron=cron, time_zone=time_zone, missed=missed, paused=paused, record=record)
     _tell(await ask(url, apis.PUT_SCHEDULE, request, topic=topic, name=name), as_json)
 
@@ -110,44 +101,6 @@ async def describe(topic: str, name: str, url: str) -> None:
 @schedules.command()
 @click.argument("topic")
 @click.argument("name")
-@json_option
-@url_option
-@run
-async def pause(topic: str, name: str, as_json: bool, url: str) -> None:
-    """Make no records of the schedule NAME at its times."""
-    _tell(await ask(url, apis.UPDATE_SCHEDULE, UpdateScheduleRequest(paused=True), topic=topic, name=name), as_json)
-
-
-@schedules.command()
-@click.argument("topic")
-@click.argument("name")
-@json_option
-@url_option
-@run
-async def resume(topic: str, name: str, as_json: bool, url: str) -> None:
-    """Let the schedule NAME go on with its next time. Times that passed while it was paused make no record."""
-    _tell(await ask(url, apis.UPDATE_SCHEDULE, UpdateScheduleRequest(paused=False), topic=topic, name=name), as_json)
-
-
-@schedules.command("run")
-@click.argument("topic")
-@click.argument("name")
-@json_option
-@url_option
-@run
-async def run_now(topic: str, name: str, as_json: bool, url: str) -> None:
-    """Make one record of the schedule NAME now. Its times stay."""
-    answer = await ask(url, apis.RUN_SCHEDULE, RunScheduleRequest(), topic=topic, name=name)
-    if as_json:
-        echo_json(answer)
-        return
-    place = decode(answer, apis.RUN_SCHEDULE)
-    say(f"one record in partition {place.partition} at offset {place.offset}")
-
-
-@schedules.command()
-@click.argument("topic")
-@click.argument("name")
 @url_option
 @run
 async def delete(topic: str, name: str, url: str) -> None:
@@ -156,9 +109,29 @@ async def delete(topic: str, name: str, url: str) -> None:
     say(f"deleted {name}")
 
 
+def _changing(command: str, change: UpdateScheduleRequest, text: str) -> None:
+    """Add a command that changes a schedule."""
+
+    @schedules.command(command, help=text)
+    @click.argument("topic")
+    @click.argument("name")
+    @json_option
+    @url_option
+    @run
+    async def update(topic: str, name: str, as_json: bool, url: str) -> None:
+        _tell(await ask(url, apis.UPDATE_SCHEDULE, change, topic=topic, name=name), as_json)
+
+
+_changing("pause", UpdateScheduleRequest(paused=True), "Make no records of the schedule NAME at its times.")
+_changing("resume", UpdateScheduleRequest(paused=False), "Let the schedule NAME go on with its next time.")
+_changing("run", UpdateScheduleRequest(run=True), "Make one record of the schedule NAME now. Its times stay.")
+
+
 def _tell(answer: bytes, as_json: bool) -> None:
     if as_json:
         echo_json(answer)
         return
     found: ScheduleSummary = decode(answer, apis.PUT_SCHEDULE)
+    if found.made_offset is not None:
+        say(f"one record in partition {found.partition} at offset {found.made_offset}")
     say(f"{found.name}: " + ("paused" if found.paused else f"next at {shown_ms(found.next_at_ms)}"))

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from sharequeue.client.following import FollowingClient
 from sharequeue.client.new_record import NewRecord, encode_record
-from sharequeue.client.scheduling import Scheduled, When, timed
+from sharequeue.client.scheduling import Scheduled, timed
 from sharequeue.client.sending import Options, Sender
 from sharequeue.client.transaction import Owner, Transaction
 from sharequeue.protocol import apis
@@ -114,7 +114,7 @@ class Producer(Sender):
             exactly one time.
         """
         self._check_open()
-        record = timed(encode_record(NewRecord(value, key, headers, partition)), When(deliver_at_ms, delay_ms))
+        record = timed(encode_record(NewRecord(value, key, headers, partition)), delay_ms, deliver_at_ms)
         body, _ = await self._client.relay(
             SCHEDULE,
             b'{"records":[%b]}' % record,

@@ -23,7 +23,7 @@ _ABOUT: Final = """
 _TAGS: Final[Mapping[str, str]] = {
     "Records": "Produce records, fetch and acknowledge them as a member of a share group, or read them by offset.",
     "Topics": "The named logs that producers write to: create, describe, change and delete them, and compact their batches.",
-    "Scheduled": "Records that enter their topic at a later time: schedule, list, read and cancel them.",
+    "Scheduled": "Records that enter their topic at a later time: schedule, list and cancel them.",
     "Transactions": "Records of several requests that become visible together, or never.",
     "Groups": "Share groups: their settings, members, offsets, records in flight and dead letters.",
     "Reports": "What went through the queue, counted by hour.",

@@ -43,7 +43,6 @@ class Example:
 
 ORDERS: Final = {"topic": "orders"}
 REMINDERS: Final = {"topic": "reminders"}
-SCHEDULE_ID: Final = "019b7a12-9c00-7c1e-a3d1-5e0f9b2c4000"
 MORNING: Final = {"topic": "reminders", "name": "morning"}
 TRANSACTION_ID: Final = "0b6ff7a6-3c0c-4c9e-9d55-6a1d0c6b2f11"
 PRODUCER_EPOCH: Final = 60_000_000
@@ -371,15 +370,7 @@ STORY: Final = (
         body={"records": [{"key": "ann", "value": {"order": 1}, "delay_ms": 86_400_000}]},
     ),
     Example("scheduled", apis.LIST_SCHEDULED_RECORDS, "What waits for its time", path=REMINDERS),
-    Example("scheduled-one", apis.GET_SCHEDULED_RECORD, "One of them", path={**REMINDERS, "schedule": SCHEDULE_ID}),
     Example("cancel", apis.CANCEL_SCHEDULED_RECORDS, "Take it back", path=REMINDERS, body={"key": "ann"}),
-    Example(
-        "scheduled-none",
-        apis.GET_SCHEDULED_RECORD,
-        "It was cancelled",
-        path={**REMINDERS, "schedule": SCHEDULE_ID},
-        status=404,
-    ),
     Example(
         "put-schedule",
         apis.PUT_SCHEDULE,
@@ -389,8 +380,7 @@ STORY: Final = (
     ),
     Example("schedules", apis.LIST_SCHEDULES, "The schedules of the topic", path=REMINDERS),
     Example("schedule-described", apis.GET_SCHEDULE, "With its record", path=MORNING),
-    Example("schedule-paused", apis.UPDATE_SCHEDULE, "Pause it", path=MORNING, body={"paused": True}),
-    Example("schedule-run", apis.RUN_SCHEDULE, "Make one record now", path=MORNING, body={}),
+    Example("schedule-run", apis.UPDATE_SCHEDULE, "Run it now", path=MORNING, body={"run": True}),
     Example("schedule-deleted", apis.DELETE_SCHEDULE, "Delete it", path=MORNING),
     Example("schedule-missing", apis.GET_SCHEDULE, "It was deleted", path=MORNING, status=404),
     Example("transaction-to-settle", apis.BEGIN_TRANSACTION, "A step of several requests", body={}),

@@ -49,10 +49,6 @@ _IN_PATH: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
         "The name of the schedule: 1 to 100 characters of `a-z`, `A-Z`, `0-9`, `.`, `_` and `-`.",
         {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[a-zA-Z0-9._-]+$"},
     ),
-    "schedule": (
-        "The id of the scheduled record, as scheduleRecords answers it.",
-        {"type": "string", "format": "uuid"},
-    ),
     "transaction": (
         "The id of the transaction, as beginTransaction answers it.",
         {"type": "string", "format": "uuid"},

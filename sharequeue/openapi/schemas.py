@@ -20,9 +20,7 @@ from sharequeue.protocol.types import MAX_INT32, MAX_INT64
 
 REFERENCE: Final = "#/components/schemas/{name}"
 _NULL: Final = {"type": "null"}
-_NULLABLE: Final = frozenset(
-    (struct, "key") for struct in ("ConsumerRecord", "ScheduleDescription", "ScheduledDescription")
-)
+_NULLABLE: Final = frozenset((struct, "key") for struct in ("ConsumerRecord", "ScheduleDescription"))
 _RANGES: Final = {"int32": (-(2**31), MAX_INT32), "int64": (-(2**63), MAX_INT64)}
 
 

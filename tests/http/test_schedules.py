@@ -39,7 +39,8 @@ def test_each_time_makes_one_record_until_the_schedule_is_paused(gateway: Gatewa
     found = times(gateway, name)
     assert found == [first["next_at_ms"] + 1000 * n for n in range(len(found))]
     assert paused["last_at_ms"] == found[-1]
-    assert good(gateway.http.post(f"{path}/run", json={})) == {"partition": 0, "offset": len(found)}
+    made = good(gateway.http.patch(path, json={"run": True}))
+    assert (made["made_offset"], made["paused"], "made_offset" in paused) == (len(found), True, False)
     assert put(gateway, name, paused=True)["last_at_ms"] == found[-1]
     resumed = good(gateway.http.patch(path, json={"paused": False}))
     wait_until(lambda: gateway.log_ends(name)[0] >= len(found) + 2)
@@ -90,4 +91,4 @@ def test_a_bad_name_is_refused_and_a_missing_schedule_not_found(gateway: Gateway
         problem(gateway.http.get(f"{path}/{bad}"), 404, "RESOURCE_NOT_FOUND", 91)
     problem(gateway.http.delete(f"{path}/no"), 404, "RESOURCE_NOT_FOUND", 91)
     problem(gateway.http.patch(f"{path}/no", json={"paused": True}), 404, "RESOURCE_NOT_FOUND", 91)
-    problem(gateway.http.post(f"{path}/no/run", json={}), 404, "RESOURCE_NOT_FOUND", 91)
+    problem(gateway.http.patch(f"{path}/no", json={"run": True}), 404, "RESOURCE_NOT_FOUND", 91)

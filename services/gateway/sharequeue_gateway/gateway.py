@@ -67,7 +67,6 @@ from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.readiness import ReadinessCheck
 from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.scheduled_api import ScheduledApi
-from sharequeue_gateway.http.schedules_api import SchedulesApi
 from sharequeue_gateway.http.settle_api import SettleApi
 from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
@@ -555,7 +554,8 @@ def _scheduled_api(
 ) -> ScheduledApi:
     scheduled = leading.record_log.scheduled
     scheduler = Scheduler(producer, scheduled, leading.mover, base.clock)
-    return ScheduledApi(scheduler, scheduled, base.metadata, owners, tokens)
+    schedules, mover = leading.record_log.schedules, leading.mover
+    return ScheduledApi(producer, scheduler, scheduled, schedules, mover, base.metadata, owners, tokens)
 
 
 def _leader_api(base: Base, leading: Leading, delivering: Delivering) -> LeaderApi:
@@ -607,7 +607,6 @@ def _apis(
         ),
         ProduceApi(producer, arrow_producer, UniqueProducer(producer, record_log.unique), delivering.appends, owners),
         _scheduled_api(base, leading, producer, owners, tokens),
-        SchedulesApi(producer, record_log.schedules, leading.mover, metadata),
         TransactionsApi(
             record_log.transactions,
             delivering.commits,

@@ -1,8 +1,7 @@
 """`sharequeue produce`: the lines of a file become records, in order.
 
 `lines` reads the input. `sending` sends many at a time and keeps the result of each.
-`scheduling` schedules them for later. This file has the options and the exit code. `sharequeue.cli` alone imports this
-package.
+This file has the options and the exit code. `sharequeue.cli` alone imports this package.
 """
 
 import click
@@ -11,22 +10,16 @@ from sharequeue.cli.commands import INTERRUPTED, complain
 from sharequeue.cli.output import (
     REFUSED,
     check_reachable,
-    echo_json,
     explain,
     json_option,
     key_values,
-    length_ms,
-    moment_ms,
     run,
     say,
     url_option,
 )
 from sharequeue.cli.produce.lines import BadLine, Lines, open_input
-from sharequeue.cli.produce.scheduling import schedule_lines
 from sharequeue.cli.produce.sending import Sending, Where
 from sharequeue.client import ApiError
-from sharequeue.client.scheduling import When
-from sharequeue.protocol.messages.scheduled import ScheduledRecord, ScheduleResponse
 
 
 @click.command()
@@ -37,8 +30,6 @@ from sharequeue.protocol.messages.scheduled import ScheduledRecord, ScheduleResp
 @click.option("--key-separator", help="the text between key and value in each line")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="a header of every record; repeatable")
 @click.option("--partition", type=click.IntRange(min=0), help="the partition of every record")
-@click.option("--delay", metavar="LENGTH", help="the records enter the topic after this time: 30s, 10m, 24h, 7d")
-@click.option("--at", metavar="TIME", help="the records enter the topic at this time, in UTC if it has no zone")
 @json_option
 @url_option
 @run
@@ -50,8 +41,6 @@ async def produce(
     key_separator: str | None,
     headers: tuple[str, ...],
     partition: int | None,
-    delay: str | None,
-    at: str | None,
     as_json: bool,
     url: str,
 ) -> None:
@@ -73,12 +62,8 @@ async def produce(
         headers=key_values(headers, "--header"),
         partition=partition,
     )
-    when = _when(delay, at)
     descriptor = open_input(file)
     await check_reachable(url)
-    if when != When():
-        await _schedule(url, topic, lines, when, descriptor, as_json)
-        return
     where = Where(topic)
     fault: Exception | None = None
     interrupted = False
@@ -106,26 +91,3 @@ async def produce(
         raise click.exceptions.Exit(explain(fault, as_json=as_json, stopped=stopped, last_line=last_line))
     complain(str(fault), as_json=as_json, by="sharequeue produce", stopped=stopped, last_line=last_line)
     raise click.exceptions.Exit(REFUSED)
-
-
-async def _schedule(url: str, topic: str, lines: Lines, when: When, descriptor: int, as_json: bool) -> None:
-    scheduled: list[ScheduledRecord] = []
-    fault: BadLine | OSError | None = None
-    try:
-        await schedule_lines(url, topic, lines, when, descriptor, scheduled)
-    except (BadLine, OSError) as error:
-        fault = error
-    if as_json:
-        echo_json(ScheduleResponse(scheduled=scheduled))
-    else:
-        click.echo(f"{len(scheduled)} record{'' if len(scheduled) == 1 else 's'} scheduled in {topic}")
-    if fault is not None:
-        complain(str(fault), as_json=as_json, by="sharequeue produce")
-        raise click.exceptions.Exit(REFUSED)
-
-
-def _when(delay: str | None, at: str | None) -> When:
-    """Raises: click.UsageError."""
-    if delay is not None and at is not None:
-        raise click.UsageError("give --delay or --at, not both")
-    return When(None if at is None else moment_ms(at, "--at"), None if delay is None else length_ms(delay, "--delay"))

@@ -17,7 +17,6 @@ from sharequeue.protocol.apis.leaders import *
 from sharequeue.protocol.apis.operations import *
 from sharequeue.protocol.apis.records import *
 from sharequeue.protocol.apis.scheduled import *
-from sharequeue.protocol.apis.schedules import *
 from sharequeue.protocol.apis.share_state import *
 from sharequeue.protocol.apis.topics import *
 from sharequeue.protocol.apis.transactions import *

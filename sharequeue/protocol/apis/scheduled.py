@@ -1,4 +1,6 @@
-"""Scheduled records: calls of a gateway. Any gateway takes any of them."""
+"""Scheduled records and schedules: calls of a gateway. Any gateway takes any of them."""
+
+from functools import partial
 
 from sharequeue.protocol import bounds
 from sharequeue.protocol.access.columns import Access, in_path, topic
@@ -9,14 +11,23 @@ from sharequeue.protocol.messages.scheduled import (
     CancelledRecords,
     CancelScheduledRequest,
     ListScheduledQuery,
-    ScheduledDescription,
+    PutScheduleRequest,
+    ScheduleDescription,
     ScheduledList,
+    ScheduleList,
     ScheduleRequest,
     ScheduleResponse,
+    ScheduleSummary,
+    UpdateScheduleRequest,
 )
 from sharequeue_http.forms.api import Api
 
-SCHEDULE_RECORDS = Api(
+_call = partial(Api, tag="Scheduled")
+_PATH = "/v1/topics/{topic}/schedules/{name}"
+_CHANGE = Access((topic(Operation.WRITE),), audited=True)
+_ERRORS = (*TOPIC_ERRORS, "RESOURCE_NOT_FOUND")
+
+SCHEDULE_RECORDS = _call(
     "scheduleRecords",
     "POST",
     "/v1/topics/{topic}/scheduled",
@@ -26,14 +37,13 @@ SCHEDULE_RECORDS = Api(
     "created, as in produceRecords. docs/scheduled.md has the details.",
     request=ScheduleRequest,
     response=ScheduleResponse,
-    tag="Scheduled",
     errors=(*TOPIC_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION),
     check_body=bounds.check_records,
     large=True,
     access=Access((topic(Operation.WRITE),), creates=in_path("topic")),
 )
-LIST_SCHEDULED_RECORDS = Api(
+LIST_SCHEDULED_RECORDS = _call(
     "listScheduledRecords",
     "GET",
     "/v1/topics/{topic}/scheduled",
@@ -41,24 +51,11 @@ LIST_SCHEDULED_RECORDS = Api(
     description="It shows keys and times, not values. With `page_size=1` it is the count alone.",
     request=ListScheduledQuery,
     response=ScheduledList,
-    tag="Scheduled",
     errors=TOPIC_ERRORS,
     idempotent=True,
     access=Access((topic(Operation.READ),)),
 )
-GET_SCHEDULED_RECORD = Api(
-    "getScheduledRecord",
-    "GET",
-    "/v1/topics/{topic}/scheduled/{schedule}",
-    "Read one scheduled record with its value.",
-    description="A record that has entered the log, or that was cancelled, is not found any more.",
-    response=ScheduledDescription,
-    tag="Scheduled",
-    errors=(*TOPIC_ERRORS, "RESOURCE_NOT_FOUND"),
-    idempotent=True,
-    access=Access((topic(Operation.READ),)),
-)
-CANCEL_SCHEDULED_RECORDS = Api(
+CANCEL_SCHEDULED_RECORDS = _call(
     "cancelScheduledRecords",
     "POST",
     "/v1/topics/{topic}/cancel-scheduled",
@@ -66,8 +63,64 @@ CANCEL_SCHEDULED_RECORDS = Api(
     description="The answer names what was cancelled. A record that entered the log before is not among them.",
     request=CancelScheduledRequest,
     response=CancelledRecords,
-    tag="Scheduled",
     errors=TOPIC_ERRORS,
     idempotent=True,
     access=Access((topic(Operation.WRITE),), audited=True),
+)
+PUT_SCHEDULE = _call(
+    "putSchedule",
+    "PUT",
+    _PATH,
+    "Make or replace a schedule: one record of the topic at each of its times.",
+    description="Whichever gateway is alive makes the record, exactly one for each time, by PostgreSQL's clock. The next "
+    "time stays if `cron` and `time_zone` stay. docs/scheduled.md says what happens after an outage, and to hours that a "
+    "time zone has twice or not at all.",
+    request=PutScheduleRequest,
+    response=ScheduleSummary,
+    errors=(*TOPIC_ERRORS, "MESSAGE_TOO_LARGE"),
+    idempotent=True,
+    access=Access((topic(Operation.WRITE),), creates=in_path("topic"), audited=True),
+)
+GET_SCHEDULE = _call(
+    "getSchedule",
+    "GET",
+    _PATH,
+    "Describe a schedule: its times and its record.",
+    description="The times are those of PostgreSQL's clock.",
+    response=ScheduleDescription,
+    errors=_ERRORS,
+    idempotent=True,
+    access=Access((topic(Operation.READ),)),
+)
+UPDATE_SCHEDULE = _call(
+    "updateSchedule",
+    "PATCH",
+    _PATH,
+    "Pause a schedule, let it go on, or make one record now.",
+    description="A schedule that goes on makes its next record at its next time from now on. `run` changes no time.",
+    request=UpdateScheduleRequest,
+    response=ScheduleSummary,
+    errors=(*_ERRORS, "KAFKA_STORAGE_ERROR"),
+    access=_CHANGE,
+)
+DELETE_SCHEDULE = _call(
+    "deleteSchedule",
+    "DELETE",
+    _PATH,
+    "Delete a schedule. Records that it has made stay.",
+    description="Deleting the topic deletes its schedules too.",
+    status=204,
+    errors=_ERRORS,
+    access=_CHANGE,
+)
+LIST_SCHEDULES = _call(
+    "listSchedules",
+    "GET",
+    "/v1/topics/{topic}/schedules",
+    "List the schedules of a topic by name.",
+    description="It shows times, not records. A topic has at most 1,000 schedules.",
+    response=ScheduleList,
+    errors=TOPIC_ERRORS,
+    idempotent=True,
+    access=Access((topic(Operation.READ),)),
 )

@@ -1,11 +1,13 @@
-"""The messages of scheduled records: records that enter their topic at a later time."""
+"""The messages of scheduled records, which enter their topic at a later time, and of schedules, each of which makes one
+record of its topic at each of its times."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from sharequeue.protocol.messages.fields import (
     Base64,
+    Offset,
     PageSize,
     PageToken,
     PartitionIndex,
@@ -16,7 +18,15 @@ from sharequeue.protocol.messages.fields import (
     at_most,
 )
 from sharequeue.protocol.messages.records import ProduceRecord
-from sharequeue.protocol.types import MAX_CANCELLED, MAX_PAGE_SIZE, MAX_RECORDS, MAX_SCHEDULE_MS, Int32, Int64
+from sharequeue.protocol.types import (
+    MAX_CANCELLED,
+    MAX_PAGE_SIZE,
+    MAX_RECORDS,
+    MAX_SCHEDULE_MS,
+    MAX_SCHEDULES,
+    Int32,
+    Int64,
+)
 from sharequeue_http.forms.mistakes import MUST
 
 ScheduleId = Annotated[
@@ -71,8 +81,6 @@ class ScheduleResponse(Response):
 class ListScheduledQuery(Request):
     """A page of the scheduled records of a topic."""
 
-    key: Key | None = None
-    """Only records with this key, at most 4,096 characters. Absent: all."""
     page_size: PageSize = 1000
     page_token: PageToken | None = None
 
@@ -90,26 +98,11 @@ class ScheduledList(Response):
     """A page of the scheduled records of a topic, the next one due first."""
 
     scheduled: Annotated[list[ScheduledListing], at_most(MAX_PAGE_SIZE)]
-    """At most `page_size` records, without their values. getScheduledRecord reads one."""
+    """At most `page_size` records, without their values."""
     scheduled_count: Int64
-    """How many records of the topic wait for their time in all, with any key."""
+    """How many records of the topic wait for their time in all."""
     next_page_token: str | None = None
     """Send it as `page_token` for the next page. Absent on the last page."""
-
-
-class ScheduledDescription(ScheduledRecord):
-    """A scheduled record as a whole, as a consumer will get it but for its offset and timestamp."""
-
-    key: str | None = None
-    """The key as text; null if the record has none. Absent if the key was produced as bytes."""
-    key_base64: Base64 | None = None
-    """The key in base64. Absent unless it was produced as bytes."""
-    value: Raw | UnsetType = UNSET
-    """The value as it was produced, byte for byte; null is a tombstone. Absent if it was produced as bytes."""
-    value_base64: Base64 | None = None
-    """The value in base64. Absent unless it was produced as bytes."""
-    headers: dict[str, str] = {}
-    """Names to texts. `__scheduled.created_ms` is the time of the request that scheduled the record."""
 
 
 class CancelScheduledRequest(Request):
@@ -128,3 +121,85 @@ class CancelledRecords(Response):
     """The `schedule_id` of each record that was cancelled by this call."""
     more: bool = False
     """True if records with the key are left: repeat the call."""
+
+
+CronText = Annotated[str, Meta(min_length=1, max_length=200)]
+ZoneName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_+/-]+\Z")]
+Missed = Annotated[
+    Literal["one", "all", "none"],
+    Meta(
+        title="Missed",
+        description="What becomes of the times that passed more than a minute ago without a gateway that could make their "
+        "records. `one`: one record, for the first of them. `all`: each of the last seven days. `none`: no record.",
+    ),
+]
+
+
+class PutScheduleRequest(Request):
+    """A schedule as a whole: when, and the record. It takes the place of one with the same name."""
+
+    cron: CronText
+    """Five fields, as in crontab: minute, hour, day of the month, month, day of the week; or six, the first of them the
+    second. `*/5 * * * *` is each five minutes."""
+    record: ProduceRecord
+    """The record of each time, as in produceRecords, without `timestamp_ms`."""
+    time_zone: ZoneName = "UTC"
+    """The IANA name of the time zone of `cron`, such as `Europe/Berlin`."""
+    missed: Missed = "one"
+    """What to do about times that an outage has taken."""
+    paused: bool = False
+    """True: no record is made at its times until updateSchedule sets it false."""
+
+
+class UpdateScheduleRequest(Request):
+    """Pause a schedule, let it go on, or make a record now."""
+
+    paused: bool | None = None
+    """False: it goes on with its next time. Times that passed while it was paused make no record. Absent: unchanged."""
+    run: bool = False
+    """True: one record is made now, beside its times, also while it is paused. A repeat makes a further one."""
+
+
+class ScheduleSummary(Response):
+    """A schedule without its record."""
+
+    name: str
+    """The name of the schedule, distinct within its topic."""
+    cron: str
+    """When it makes records: five or six fields, as in the request."""
+    time_zone: str
+    """The IANA name of the time zone of `cron`."""
+    missed: Missed
+    """What becomes of times that an outage has taken."""
+    partition: PartitionIndex
+    """The partition that gets the records. It is chosen when the schedule is put."""
+    paused: bool
+    """Whether it makes no records at its times now."""
+    next_at_ms: TimestampMs
+    """Its next time that makes a record, in milliseconds since the epoch; without a meaning while it is paused."""
+    last_at_ms: TimestampMs | None = None
+    """Its last time that has a record. Absent before the first."""
+    made_offset: Offset | None = None
+    """The offset of the record that `run` has made. Absent in other answers."""
+
+
+class ScheduleDescription(ScheduleSummary):
+    """A schedule with its record."""
+
+    key: str | None = None
+    """The key of the records as text. Absent if it was sent as bytes."""
+    key_base64: Base64 | None = None
+    """The key of the records in base64. Absent unless it was sent as bytes."""
+    value: Raw | UnsetType = UNSET
+    """The value of the records, byte for byte; null is a tombstone. Absent if it was sent as bytes."""
+    value_base64: Base64 | None = None
+    """The value of the records in base64. Absent unless it was sent as bytes."""
+    headers: dict[str, str] = {}
+    """Names to texts. Each record also has `__schedule.name`, and `__schedule.time_ms`, the time it is made for."""
+
+
+class ScheduleList(Response):
+    """All schedules of a topic, by name."""
+
+    schedules: Annotated[list[ScheduleSummary], at_most(MAX_SCHEDULES)]
+    """At most 1,000, which is all that a topic may have, without their records. getSchedule reads one."""

@@ -24,7 +24,6 @@ from sharequeue_gateway.http.pages import serve_pages
 from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.scheduled_api import ScheduledApi
-from sharequeue_gateway.http.schedules_api import SchedulesApi
 from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.http.transactions_api import TransactionsApi
@@ -53,7 +52,6 @@ class GatewayApis(NamedTuple):
     records: RecordsApi
     produce: ProduceApi
     scheduled: ScheduledApi
-    schedules: SchedulesApi
     transactions: TransactionsApi
     leader: LeaderApi
     stream_leader: StreamLeaderApi
@@ -85,11 +83,7 @@ class GatewayApis(NamedTuple):
             (apis.PRODUCE_ARROW, self.produce.produce_arrow),
             (apis.PRODUCE_RAW_RECORD, self.produce.produce_raw_record),
             (apis.APPEND_HERE, self.produce.append_here),
-            (apis.SCHEDULE_RECORDS, self.scheduled.schedule),
-            (apis.LIST_SCHEDULED_RECORDS, self.scheduled.list_some),
-            (apis.GET_SCHEDULED_RECORD, self.scheduled.get),
-            (apis.CANCEL_SCHEDULED_RECORDS, self.scheduled.cancel),
-            *self.schedules.calls(),
+            *self.scheduled.calls(),
             (apis.BEGIN_TRANSACTION, self.transactions.begin),
             (apis.COMMIT_TRANSACTION, self.transactions.commit),
             (apis.ABORT_TRANSACTION, self.transactions.abort),

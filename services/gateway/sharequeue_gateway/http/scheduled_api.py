@@ -1,50 +1,88 @@
-"""The calls of scheduled records."""
+"""The calls of scheduled records, and those of schedules."""
 
 import re
 from typing import Final
 
 import msgspec
 
-from sharequeue.protocol.errors import ResourceNotFound
+from sharequeue.protocol import apis
 from sharequeue.protocol.messages.fields import TimestampMs
+from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.scheduled import (
     CancelledRecords,
     CancelScheduledRequest,
     ListScheduledQuery,
+    PutScheduleRequest,
     ScheduledList,
     ScheduledListing,
     ScheduleId,
+    ScheduleList,
     ScheduleRequest,
+    ScheduleSummary,
+    UpdateScheduleRequest,
 )
 from sharequeue.protocol.types import MAX_CANCELLED
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
-from sharequeue_gateway.producing.scheduler import Scheduler, digest_of
+from sharequeue_gateway.producing.mover import Mover
+from sharequeue_gateway.producing.producer import Producer
+from sharequeue_gateway.producing.record_tails import unfit
+from sharequeue_gateway.producing.scheduler import Scheduler, digest_of, with_header, without_timestamp
+from sharequeue_gateway.record_log.scheduled.cron_times import CronTimes
+from sharequeue_gateway.record_log.scheduled.schedule_log import NAME_HEADER, ScheduleLog
+from sharequeue_gateway.record_log.scheduled.schedule_store import Schedule
 from sharequeue_gateway.record_log.scheduled.scheduled_log import ScheduledLog
 from sharequeue_gateway.record_log.scheduled.scheduled_store import Listed
 from sharequeue_http.answer import Answer
-from sharequeue_http.application.endpoint import Call
-from sharequeue_http.forms.errors import InvalidRequest
+from sharequeue_http.application.endpoint import Call, Handler
+from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.codec import encode
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
 
 _BEGINNING: Final = (-1, "00000000-0000-0000-0000-000000000000")
 _place: Final = msgspec.json.Decoder(tuple[TimestampMs, ScheduleId])
-_is_id: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
+_is_name: Final = re.compile(r"[a-zA-Z0-9._-]{1,100}").fullmatch
 _KEY: Final = re.compile(rb',"key":("(?:[^"\\]|\\.)*")')
 
 
 class ScheduledApi:
-    """The handlers of scheduleRecords, listScheduledRecords, getScheduledRecord and cancelScheduledRecords."""
+    """The handlers of the calls under `Scheduled`."""
 
     def __init__(
-        self, scheduler: Scheduler, scheduled: ScheduledLog, metadata: Metadata, owners: Owners, tokens: PageTokens
+        self,
+        producer: Producer,
+        scheduler: Scheduler,
+        scheduled: ScheduledLog,
+        schedules: ScheduleLog,
+        mover: Mover,
+        metadata: Metadata,
+        owners: Owners,
+        tokens: PageTokens,
     ) -> None:
+        self._producer = producer
         self._scheduler = scheduler
         self._scheduled = scheduled
+        self._schedules = schedules
+        self._mover = mover
         self._metadata = metadata
         self._owners = owners
         self._tokens = tokens
+
+    def calls(self) -> tuple[tuple[Api, Handler], ...]:
+        return (
+            (apis.SCHEDULE_RECORDS, self.schedule),
+            (apis.LIST_SCHEDULED_RECORDS, self.list_some),
+            (apis.CANCEL_SCHEDULED_RECORDS, self.cancel),
+            (apis.PUT_SCHEDULE, self.put),
+            (apis.GET_SCHEDULE, self.get),
+            (apis.UPDATE_SCHEDULE, self.update),
+            (apis.DELETE_SCHEDULE, self.delete),
+            (apis.LIST_SCHEDULES, self.list_all),
+        )
+
+    # Scheduled records
 
     async def schedule(self, call: Call) -> Answer:
         request: ScheduleRequest = call.request
@@ -67,8 +105,7 @@ class ScheduledApi:
         after = _BEGINNING
         if query.page_token is not None:
             after = self._tokens.place(query.page_token, _place, "listScheduledRecords")
-        digest = None if query.key is None else digest_of(query.key.encode())
-        found, count = await self._scheduled.list_some(topic.topic_id, digest, after, query.page_size + 1)
+        found, count = await self._scheduled.list_some(topic.topic_id, after, query.page_size + 1)
         page = found[: query.page_size]
         return ScheduledList(
             scheduled=[_listing(row) for row in page],
@@ -77,18 +114,6 @@ class ScheduledApi:
             if len(found) > len(page)
             else None,
         )
-
-    async def get(self, call: Call) -> Answer:
-        topic = await self._metadata.topic(call.path["topic"])
-        schedule_id = call.path["schedule"]
-        row = await self._scheduled.get(topic.topic_id, schedule_id) if _is_id(schedule_id) else None
-        if row is None:
-            raise ResourceNotFound(
-                f"no record {quoted(schedule_id)!r} of the topic {topic.name!r} is scheduled: it may have entered the log, or"
-                " been cancelled"
-            )
-        head = b'{"schedule_id":"%b","partition":%d,"deliver_at_ms":%d'
-        return Answer(head % (schedule_id.encode(), row.partition, row.deliver_at_ms) + row.tail)
 
     async def cancel(self, call: Call) -> CancelledRecords:
         request: CancelScheduledRequest = call.request
@@ -102,6 +127,61 @@ class ScheduledApi:
         cancelled = await self._scheduled.cancel(topic.topic_id, which)
         return CancelledRecords(cancelled=cancelled, more=request.key is not None and len(cancelled) == MAX_CANCELLED)
 
+    # Schedules
+
+    async def put(self, call: Call) -> ScheduleSummary:
+        request: PutScheduleRequest = call.request
+        name, record = call.path["name"], request.record
+        if not _is_name(name):
+            raise InvalidRequest(
+                f"the name of a schedule has 1 to 100 characters of a-z, A-Z, 0-9, '.', '_' and '-', not {quoted(name)!r}"
+            )
+        if record.timestamp_ms is not None:
+            raise unfit("/record/timestamp_ms", "the records of a schedule get their timestamps when they are made")
+        CronTimes(request.cron, request.time_zone)  # refuses them before a topic is made
+        record.headers = with_header(record.headers, NAME_HEADER, name)
+        try:
+            prepared = await self._producer.prepare(call.path["topic"], [record], len(call.raw))
+        except ApiError as error:
+            error.pointers = tuple(
+                (pointer.replace("/records/0", "/record", 1), detail) for pointer, detail in error.pointers
+            )
+            raise
+        (append,) = prepared.appends
+        times = request.cron, request.time_zone, request.missed, request.paused
+        schedule = Schedule(name, *times, append.partition, 0, None, without_timestamp(append.tails[0]))
+        return self._told(*await self._schedules.put(prepared.topic.topic_id, schedule))
+
+    async def get(self, call: Call) -> Answer:
+        schedule = await self._schedules.get(*await self._place(call))
+        return Answer(encode(_summary(schedule))[:-1] + schedule.tail)
+
+    async def update(self, call: Call) -> ScheduleSummary:
+        request: UpdateScheduleRequest = call.request
+        place = await self._place(call)
+        return self._told(*await self._schedules.update(*place, request.paused, run=request.run))
+
+    async def delete(self, call: Call) -> Empty:
+        await self._schedules.delete(*await self._place(call))
+        return Empty()
+
+    async def list_all(self, call: Call) -> ScheduleList:
+        topic = await self._metadata.topic(call.path["topic"])
+        found = await self._schedules.list_all(topic.topic_id)
+        return ScheduleList(schedules=[_summary(schedule) for schedule in found])
+
+    async def _place(self, call: Call) -> tuple[str, str]:
+        """The topic id and the name of a schedule. A name that none can have is that of a missing one."""
+        topic = await self._metadata.topic(call.path["topic"])
+        name = call.path["name"]
+        return topic.topic_id, name if _is_name(name) else ""
+
+    def _told(self, schedule: Schedule, due_in_ms: int, made_offset: int | None = None) -> ScheduleSummary:
+        """The answer about a schedule that was stored. The mover of this gateway hears when it is due."""
+        if not schedule.paused:
+            self._mover.expect(due_in_ms)
+        return msgspec.structs.replace(_summary(schedule), made_offset=made_offset)
+
 
 def _listing(row: Listed) -> ScheduledListing:
     key = _KEY.match(row.head)
@@ -112,3 +192,8 @@ def _listing(row: Listed) -> ScheduledListing:
         bytes=row.size,
         key=None if key is None else msgspec.json.decode(key[1], type=str),
     )
+
+
+def _summary(schedule: Schedule) -> ScheduleSummary:
+    fields = {name: value for name, value in schedule._asdict().items() if name != "tail"}
+    return msgspec.convert(fields, ScheduleSummary)

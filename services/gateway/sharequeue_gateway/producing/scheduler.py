@@ -9,9 +9,8 @@ import msgspec
 from sharequeue.clock import Clock
 from sharequeue.protocol.messages.scheduled import ScheduledRecord, ScheduleRecord, ScheduleResponse
 from sharequeue_gateway.producing.mover import Mover
-from sharequeue_gateway.producing.producer import LARGE_BYTES, Prepared, Producer, aside, bytes_of_key, lasting
+from sharequeue_gateway.producing.producer import LARGE_BYTES, Prepared, Producer, aside, bytes_of_key, key_of
 from sharequeue_gateway.producing.record_tails import unfit
-from sharequeue_gateway.record_log.log import IdempotencyKey
 from sharequeue_gateway.record_log.scheduled.scheduled_log import NewRow, ScheduledLog
 from sharequeue_gateway.record_log.scheduled.scheduled_store import Row
 from sharequeue_http.forms.codec import encode
@@ -42,20 +41,12 @@ class Scheduler:
 
         Args: as `Producer.produce`. Raises: as `Producer.prepare` and `ScheduledLog.schedule`.
         """
-        long_known = lasting(idempotency_key, retention)
         size = len(body)
         await aside(size > LARGE_BYTES, _check_and_mark, records, self._clock.now_ms())
         prepared = await self._producer.prepare(topic_name, records, size)
         rows = await aside(size > LARGE_BYTES, new_rows, records, prepared)
-        topic_id, make_key = prepared.topic.topic_id, None
-        if idempotency_key is not None:
-            fingerprint = hashlib.sha256(body).digest()
-
-            def make_key(answer: bytes) -> IdempotencyKey:
-                key = idempotency_key or ""
-                return IdempotencyKey(principal, path, topic_id, key, fingerprint, lambda _: answer, long_known)
-
-        answer, due_in_ms = await self._scheduled.schedule(topic_id, rows, make_key, _answer)
+        key = key_of(principal, prepared, path, idempotency_key, retention, hashlib.sha256(body).digest())
+        answer, due_in_ms = await self._scheduled.schedule(prepared.topic.topic_id, rows, key, _answer)
         if due_in_ms is not None:
             self._mover.expect(due_in_ms)
         return answer

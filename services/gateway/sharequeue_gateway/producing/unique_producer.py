@@ -4,10 +4,9 @@ import hashlib
 from collections.abc import Sequence
 
 from sharequeue.protocol.messages.records import ProducedRecord, ProduceRecord, ProduceResponse
-from sharequeue_gateway.producing.producer import LARGE_BYTES, Producer, aside, bytes_of_key, lasting
+from sharequeue_gateway.producing.producer import LARGE_BYTES, Producer, aside, bytes_of_key, key_of
 from sharequeue_gateway.producing.record_tails import unfit
 from sharequeue_gateway.producing.scheduler import digest_of, placed
-from sharequeue_gateway.record_log.log import IdempotencyKey
 from sharequeue_gateway.record_log.unique_log import UniqueLog, UniquePlace, UniqueRecord
 from sharequeue_http.answer import Answer
 from sharequeue_http.forms.codec import encode
@@ -32,23 +31,15 @@ class UniqueProducer:
         principal: str,
     ) -> Answer:
         """Append the records whose keys are new, all or none. Args, Raises: as `Producer.produce`."""
-        long_known = lasting(idempotency_key, retention)
         digests = await aside(len(body) > LARGE_BYTES, _digests, records)
         prepared = await self._producer.prepare(topic_name, records, len(body))
         unique = [
             UniqueRecord(partition, digest, tail)
             for digest, (partition, tail) in zip(digests, placed(len(records), prepared), strict=True)
         ]
-        topic_id, make_key = prepared.topic.topic_id, None
-        if idempotency_key is not None:
-            fingerprint = hashlib.sha256(body).digest()
-
-            def make_key(answer: bytes) -> IdempotencyKey:
-                key = idempotency_key or ""
-                return IdempotencyKey(principal, path, topic_id, key, fingerprint, lambda _: answer, long_known)
-
+        key = key_of(principal, prepared, path, idempotency_key, retention, hashlib.sha256(body).digest())
         timestamp_ms = max(append.max_timestamp_ms for append in prepared.appends)
-        return Answer(await self._unique.append(topic_id, unique, timestamp_ms, within_ms, make_key, _answer))
+        return Answer(await self._unique.append(prepared.topic.topic_id, unique, timestamp_ms, within_ms, key, _answer))
 
 
 def _digests(records: Sequence[ProduceRecord]) -> list[bytes]:

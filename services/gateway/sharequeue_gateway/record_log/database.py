@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sharequeue import postgres_connection
 from sharequeue.protocol.errors import StorageError
-from sharequeue.service.postgres_faults import FAULTS
+from sharequeue.service.postgres_faults import FAULTS, lacks_partition
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue.service.time_line import TimeLine
 from sharequeue_gateway.record_log import key_store, time_lines
@@ -145,6 +145,17 @@ class LogDatabase:
         except CorruptBatch as fault:
             self.health.log_failure("corrupt batch", logging.ERROR, str(fault))
             raise StorageError(f"the record log cannot be read: {fault}") from fault
+
+    @asynccontextmanager
+    async def transaction(self, seconds: float, failed: str) -> AsyncIterator[Any]:
+        """A connection in a transaction, for `seconds` at most. Raises: StorageError, which begins with `failed`."""
+        try:
+            async with self.connections.lend(seconds) as connection, connection.transaction():
+                yield connection
+        except FAULTS as fault:
+            if lacks_partition(fault):
+                self.lacks_partition.set()
+            raise self.health.error(fault, failed) from fault
 
     async def query(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function with a connection and arguments. Raises: StorageError."""

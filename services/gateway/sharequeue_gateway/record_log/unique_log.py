@@ -7,7 +7,6 @@ the lock of its row: the second one waits, and finds what the first has appended
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from sharequeue.service.postgres_faults import FAULTS, lacks_partition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.locked_append import Inserted, LockedAppend, answer_of, keep_answer
@@ -58,45 +57,38 @@ class UniqueLog:
         records: Sequence[UniqueRecord],
         timestamp_ms: int,
         within_ms: int,
-        make_key: Callable[[bytes], IdempotencyKey] | None,
+        key: IdempotencyKey | None,
         answer: Callable[[Sequence[UniquePlace]], bytes],
     ) -> bytes:
-        """Append the records whose key is new. `make_key`, `answer`: as in `ScheduledLog.schedule`.
+        """Append the records whose key is new. `key`, `answer`: as in `ScheduledLog.schedule`.
 
         Returns: the answer. Raises: UnknownTopicOrPartition: the topic is deleted.
         """
-        try:
-            async with self._database.connections.lend(self._deadline_s) as connection, connection.transaction():
-                if make_key is not None:
-                    first = await answer_of(connection, make_key(b""))
-                    if first is not None:
-                        await store.wait_for_standby(connection)
-                        return first.answer or b""
-                firsts = {record.key_digest: record for record in reversed(records)}
-                rows = await connection.fetch(_TAKE, topic_id, list(firsts))
-                known = {row[0]: UniquePlace(row[2], row[3], True) for row in rows if row[1]}
-                new = [record for key, record in reversed(firsts.items()) if key not in known]
-                inserted: Inserted = []
-                if new:
-                    inserted, made = await self._insert(connection, topic_id, new, timestamp_ms)
-                    known |= made
-                    columns = ([*made], [p.partition for p in made.values()], [p.offset for p in made.values()])
-                    await connection.execute(_KEEP, topic_id, within_ms, *columns)
-                else:
-                    await store.wait_for_standby(connection)
-                fresh = {record.key_digest: id(record) for record in new}
-                body = answer(
-                    [
-                        known[record.key_digest]._replace(duplicate=fresh.get(record.key_digest) != id(record))
-                        for record in records
-                    ]
-                )
-                if make_key is not None:
-                    await keep_answer(connection, make_key(body), ())
-        except FAULTS as fault:
-            if lacks_partition(fault):
-                self._database.lacks_partition.set()
-            raise self._database.health.error(fault, "unique records cannot be appended") from fault
+        async with self._database.transaction(self._deadline_s, "unique records cannot be appended") as connection:
+            if key is not None and (first := await answer_of(connection, key)) is not None:
+                await store.wait_for_standby(connection)
+                return first.answer or b""
+            firsts = {record.key_digest: record for record in reversed(records)}
+            rows = await connection.fetch(_TAKE, topic_id, list(firsts))
+            known = {row[0]: UniquePlace(row[2], row[3], True) for row in rows if row[1]}
+            new = [record for digest, record in reversed(firsts.items()) if digest not in known]
+            inserted: Inserted = []
+            if new:
+                inserted, made = await self._insert(connection, topic_id, new, timestamp_ms)
+                known |= made
+                columns = ([*made], [p.partition for p in made.values()], [p.offset for p in made.values()])
+                await connection.execute(_KEEP, topic_id, within_ms, *columns)
+            else:
+                await store.wait_for_standby(connection)
+            fresh = {record.key_digest: id(record) for record in new}
+            body = answer(
+                [
+                    known[record.key_digest]._replace(duplicate=fresh.get(record.key_digest) != id(record))
+                    for record in records
+                ]
+            )
+            if key is not None:
+                await keep_answer(connection, key._replace(answer=lambda _: body), ())
         self._locked_append.publish(inserted)
         return body
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
-from sharequeue.service.postgres_faults import FAULTS
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letters import dead_letter_sources, open_dead_letters
@@ -158,33 +157,26 @@ class DeadLetterLog:
         Raises: NotLeaderOrFollower: a later leader has written dead letters, so none is appended;
         UnknownTopicOrPartition.
         """
-        try:
-            async with (
-                self._database.connections.lend(self._deadline_s) as connection,
-                connection.transaction(),
-            ):
-                if leader_epoch is not None:
-                    await lead(connection, rows[0].source, leader_epoch)
-                new = await take_keys(connection, [row.key for row in rows])
-                wanted = [row for row in rows if row.key in new]
-                if not wanted:
-                    return 0
-                timestamp_ms = max(row.timestamp_ms for row in wanted)
-                append = PartitionAppend(topic_id, partition, [row.tail for row in wanted], timestamp_ms, for_group)
-                if leader_epoch is None:
-                    await store.lock(connection, [(topic_id, partition), *_letters_of(new)])
-                inserted = await self._locked_append.insert(connection, [append], store.new_append_id(), [])
-                first = inserted[0][1].base_offset
-                places = [(topic_id, partition, first + index) for index in range(len(wanted))]
-                if leader_epoch is None:
-                    await _close(connection, [row.key for row in wanted], None, places)
-                else:
-                    await dead_letter_sources.point(connection, wanted, places)
-                    await open_dead_letters.write(
-                        connection, wanted[0].source, (topic_id, partition), first, first + len(wanted) - 1
-                    )
-        except FAULTS as fault:
-            raise self._database.health.error(fault, "dead letters cannot be written") from fault
+        async with self._database.transaction(self._deadline_s, "dead letters cannot be written") as connection:
+            if leader_epoch is not None:
+                await lead(connection, rows[0].source, leader_epoch)
+            new = await take_keys(connection, [row.key for row in rows])
+            wanted = [row for row in rows if row.key in new]
+            if not wanted:
+                return 0
+            timestamp_ms = max(row.timestamp_ms for row in wanted)
+            append = PartitionAppend(topic_id, partition, [row.tail for row in wanted], timestamp_ms, for_group)
+            if leader_epoch is None:
+                await store.lock(connection, [(topic_id, partition), *_letters_of(new)])
+            inserted = await self._locked_append.insert(connection, [append], store.new_append_id(), [])
+            first = inserted[0][1].base_offset
+            places = [(topic_id, partition, first + index) for index in range(len(wanted))]
+            if leader_epoch is None:
+                await _close(connection, [row.key for row in wanted], None, places)
+            else:
+                await dead_letter_sources.point(connection, wanted, places)
+                last = first + len(wanted) - 1
+                await open_dead_letters.write(connection, wanted[0].source, (topic_id, partition), first, last)
         self._locked_append.publish(inserted)
         return len(wanted)
 

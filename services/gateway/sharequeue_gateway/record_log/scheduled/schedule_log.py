@@ -1,11 +1,11 @@
 """Schedules: stores them, and makes their records, each in the transaction that moves the schedule to its next time."""
 
 from collections.abc import Sequence
-from typing import Final
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
 
 from sharequeue.protocol.errors import ResourceNotFound, UnknownTopicOrPartition
 from sharequeue.protocol.types import MAX_SCHEDULES
-from sharequeue.service.postgres_faults import FAULTS
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.locked_append import Inserted, LockedAppend
@@ -40,7 +40,7 @@ class ScheduleLog:
         UnknownTopicOrPartition: the topic is deleted; Throttled: the topic has MAX_SCHEDULES.
         """
         times = CronTimes(schedule.cron, schedule.time_zone)
-        async with self._database.connection() as connection, connection.transaction():
+        async with self._transaction() as connection:
             now_ms, before = await schedule_store.find(connection, topic_id, schedule.name, lock=True)
             room, deleted = await schedule_store.may_add(connection, topic_id, MAX_SCHEDULES)
             if deleted:
@@ -54,18 +54,28 @@ class ScheduleLog:
             await schedule_store.put(connection, topic_id, schedule)
         return schedule, next_at_ms - now_ms
 
-    async def pause(self, topic_id: str, name: str, paused: bool) -> tuple[Schedule, int]:
-        """As `put`. A schedule that goes on makes its next record at its next time from now on."""
-        async with self._database.connection() as connection, connection.transaction():
+    async def update(
+        self, topic_id: str, name: str, paused: bool | None, *, run: bool
+    ) -> tuple[Schedule, int, int | None]:
+        """Pause a schedule, let it go on at its next time from now on, or make one record now.
+
+        Returns: as `put`, and the offset of the record. Raises: ResourceNotFound.
+        """
+        inserted: Inserted = []
+        async with self._transaction() as connection:
             now_ms, found = await schedule_store.find(connection, topic_id, name, lock=True)
             schedule = _there(found, name)
-            if schedule.paused != paused:
+            if run:
+                append = PartitionAppend(topic_id, schedule.partition, _tails(schedule, [now_ms], now_ms), now_ms)
+                inserted = await self._locked_append.insert(connection, [append], store.new_append_id(), [])
+            if paused is not None and paused != schedule.paused:
                 next_at_ms = schedule.next_at_ms
                 if not paused:
                     next_at_ms = CronTimes(schedule.cron, schedule.time_zone).after(now_ms)
                 schedule = schedule._replace(paused=paused, next_at_ms=next_at_ms)
                 await schedule_store.put(connection, topic_id, schedule)
-        return schedule, schedule.next_at_ms - now_ms
+        self._locked_append.publish(inserted)
+        return schedule, schedule.next_at_ms - now_ms, inserted[0][1].base_offset if run else None
 
     async def get(self, topic_id: str, name: str) -> Schedule:
         """Raises: ResourceNotFound."""
@@ -80,43 +90,29 @@ class ScheduleLog:
     async def list_all(self, topic_id: str) -> list[Schedule]:
         return await self._database.query(schedule_store.list_all, topic_id)  # type: ignore[no-any-return]
 
-    async def run(self, topic_id: str, name: str) -> tuple[int, int]:
-        """Make one record of a schedule now. Returns: its partition and offset. Raises: ResourceNotFound."""
-        try:
-            async with self._database.connections.lend(self._deadline_s) as connection, connection.transaction():
-                now_ms, found = await schedule_store.find(connection, topic_id, name, lock=True)
-                schedule = _there(found, name)
-                tails = _tails(schedule, [now_ms], now_ms)
-                append = PartitionAppend(topic_id, schedule.partition, tails, now_ms)
-                inserted = await self._locked_append.insert(connection, [append], store.new_append_id(), [])
-        except FAULTS as fault:
-            raise self._database.health.error(fault, "the schedule cannot make a record") from fault
-        self._locked_append.publish(inserted)
-        return schedule.partition, inserted[0][1].base_offset
-
     async def make_due(self) -> int:
         """Make the records of some schedules whose time has come; a schedule of a deleted topic is deleted.
 
         Returns: how many schedules it has advanced. Those that another gateway has locked are left to it.
         """
-        try:
-            async with self._database.connections.lend(self._deadline_s) as connection, connection.transaction():
-                now_ms, due = await schedule_store.lock_due(connection, AT_ONCE)
-                if not due:
-                    return 0
-                appends, advanced = _records(due, now_ms)
-                inserted: Inserted = []
-                if appends:
-                    inserted = await self._locked_append.insert(connection, appends, store.new_append_id(), [])
-                if advanced:
-                    await schedule_store.advance(connection, advanced)
-                for row in due:
-                    if row.gone:
-                        await schedule_store.delete(connection, row.topic_id, row.schedule.name)
-        except FAULTS as fault:
-            raise self._database.health.error(fault, "schedules cannot make their records") from fault
+        async with self._transaction() as connection:
+            now_ms, due = await schedule_store.lock_due(connection, AT_ONCE)
+            if not due:
+                return 0
+            appends, advanced = _records(due, now_ms)
+            inserted: Inserted = []
+            if appends:
+                inserted = await self._locked_append.insert(connection, appends, store.new_append_id(), [])
+            if advanced:
+                await schedule_store.advance(connection, advanced)
+            for row in due:
+                if row.gone:
+                    await schedule_store.delete(connection, row.topic_id, row.schedule.name)
         self._locked_append.publish(inserted)
         return len(advanced) + sum(row.gone for row in due)
+
+    def _transaction(self) -> AbstractAsyncContextManager[Any]:
+        return self._database.transaction(self._deadline_s, "the schedule cannot be used")
 
 
 def _records(

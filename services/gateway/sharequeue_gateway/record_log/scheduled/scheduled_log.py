@@ -1,12 +1,10 @@
 """Schedules records, moves those that are due into the log, and cancels others: a transaction each."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.types import MAX_CANCELLED, MAX_SCHEDULE_MS
-from sharequeue.service.postgres_faults import FAULTS, lacks_partition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.locked_append import Inserted, LockedAppend, answer_of, keep_answer
@@ -64,39 +62,32 @@ class ScheduledLog:
         self,
         topic_id: str,
         records: Sequence[NewRow],
-        make_key: Callable[[bytes], IdempotencyKey] | None,
+        key: IdempotencyKey | None,
         answer: Callable[[Sequence[Row]], bytes],
     ) -> tuple[bytes, int | None]:
         """Store the records, all or none.
 
         Args:
-            make_key: makes the idempotency key of the request from its answer. answer: makes the answer.
+            key: of the request. answer: makes the answer.
         Returns: the answer, and in how many ms the first of the records is due; None: a repeat of an earlier request.
         Raises: UnknownTopicOrPartition: the topic is deleted; InvalidRequest (422): too far ahead; Throttled: the topic
             has too many.
         """
-        try:
-            async with self._database.connections.lend(self._deadline_s) as connection, connection.transaction():
-                if make_key is not None:
-                    first = await answer_of(connection, make_key(b""))
-                    if first is not None:
-                        await store.wait_for_standby(connection)
-                        return first.answer or b"", None
-                now_ms, there, deleted = await scheduled_store.look(connection, topic_id)
-                if deleted:
-                    raise UnknownTopicOrPartition("the topic was deleted")
-                self._check_room(there, records)
-                rows = _rows(records, now_ms)
-                await scheduled_store.insert(connection, topic_id, rows)
-                body = answer(rows)
-                if make_key is not None:
-                    await keep_answer(connection, make_key(body), ())
-                added = Sizes(len(rows), sum(len(row.tail) for row in rows))
-                await scheduled_store.count(connection, {topic_id: added})
-        except FAULTS as fault:
-            if lacks_partition(fault):
-                self._database.lacks_partition.set()
-            raise self._database.health.error(fault, "records cannot be scheduled") from fault
+        async with self._database.transaction(self._deadline_s, "records cannot be scheduled") as connection:
+            if key is not None and (first := await answer_of(connection, key)) is not None:
+                await store.wait_for_standby(connection)
+                return first.answer or b"", None
+            now_ms, there, deleted = await scheduled_store.look(connection, topic_id)
+            if deleted:
+                raise UnknownTopicOrPartition("the topic was deleted")
+            self._check_room(there, records)
+            rows = _rows(records, now_ms)
+            await scheduled_store.insert(connection, topic_id, rows)
+            body = answer(rows)
+            if key is not None:
+                await keep_answer(connection, key._replace(answer=lambda _: body), ())
+            added = Sizes(len(rows), sum(len(row.tail) for row in rows))
+            await scheduled_store.count(connection, {topic_id: added})
         return body, min(row.deliver_at_ms for row in rows) - now_ms
 
     def _check_room(self, there: Sizes, records: Sequence[NewRow]) -> None:
@@ -115,19 +106,17 @@ class ScheduledLog:
 
     async def move(self) -> Moved:
         """Move some due records into the log. A record that another gateway moves now is left to it."""
-        try:
-            async with self._database.connections.lend(self._deadline_s) as connection, connection.transaction():
-                now_ms, due = await scheduled_store.take_due(connection, MOVED_AT_ONCE, MOVED_BYTES)
-                if not due:
-                    return Moved(0, 0)
-                stays = [row for row in due if not row.gone]
-                appends = appends_of(stays, now_ms)
-                inserted: Inserted = []
-                if appends:
-                    inserted = await self._locked_append.insert(connection, appends, store.new_append_id(), [])
-                    await scheduled_store.count(connection, scheduled_store.sizes_by_topic(stays))
-        except FAULTS as fault:
-            raise self._database.health.error(fault, "scheduled records cannot enter the log") from fault
+        failed = "scheduled records cannot enter the log"
+        async with self._database.transaction(self._deadline_s, failed) as connection:
+            now_ms, due = await scheduled_store.take_due(connection, MOVED_AT_ONCE, MOVED_BYTES)
+            if not due:
+                return Moved(0, 0)
+            stays = [row for row in due if not row.gone]
+            appends = appends_of(stays, now_ms)
+            inserted: Inserted = []
+            if appends:
+                inserted = await self._locked_append.insert(connection, appends, store.new_append_id(), [])
+                await scheduled_store.count(connection, scheduled_store.sizes_by_topic(stays))
         self._locked_append.publish(inserted)
         return Moved(len(stays), len(due) - len(stays))
 
@@ -149,23 +138,14 @@ class ScheduledLog:
         Returns: the ids of those that had not entered the log.
         """
         async with self._database.connection() as connection, connection.transaction():
-            if isinstance(which, bytes):
-                rows = await scheduled_store.cancel_key(connection, topic_id, which, MAX_CANCELLED)
-            else:
-                rows = await scheduled_store.cancel(connection, topic_id, which)
+            rows = await scheduled_store.cancel(connection, topic_id, which, MAX_CANCELLED)
             if rows:
                 await scheduled_store.count(connection, {topic_id: Sizes(-len(rows), -sum(row[1] for row in rows))})
         return [row[0] for row in rows]
 
-    async def get(self, topic_id: str, schedule_id: str) -> Row | None:
-        return await self._database.query(scheduled_store.get, topic_id, schedule_id)  # type: ignore[no-any-return]
-
-    async def list_some(
-        self, topic_id: str, key_digest: bytes | None, after: Place, most: int
-    ) -> tuple[list[Listed], int]:
+    async def list_some(self, topic_id: str, after: Place, most: int) -> tuple[list[Listed], int]:
         """As `scheduled_store.list_some`."""
-        query = partial(self._database.query, scheduled_store.list_some)
-        return await query(topic_id, key_digest, after, most)  # type: ignore[no-any-return]
+        return await self._database.query(scheduled_store.list_some, topic_id, after, most)  # type: ignore[no-any-return]
 
 
 def _rows(records: Sequence[NewRow], now_ms: int) -> list[Row]:

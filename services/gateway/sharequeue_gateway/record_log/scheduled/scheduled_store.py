@@ -137,54 +137,34 @@ async def next_due(connection: Connection) -> tuple[int, int | None]:
     return row[0], row[1]
 
 
-async def cancel(connection: Connection, topic_id: str, schedule_ids: Sequence[str]) -> list[Any]:
-    """Delete records by their ids. Returns: the id and the size of each that was there."""
-    return await _delete(connection, "schedule_id = ANY($2::uuid[])", topic_id, schedule_ids, len(schedule_ids))
+async def cancel(connection: Connection, topic_id: str, which: Sequence[str] | bytes, most: int) -> list[Any]:
+    """Delete records by their ids, or some by the digest of their key. Returns: the id and the size of each.
 
-
-async def cancel_key(connection: Connection, topic_id: str, key_digest: bytes, most: int) -> list[Any]:
-    """As `cancel`, for some records with a key."""
-    return await _delete(connection, "key_digest = $2", topic_id, key_digest, most)
-
-
-async def _delete(connection: Connection, which: str, topic_id: str, value: Any, most: int) -> list[Any]:
-    """Lock the rows in the order of their times, so that two transactions never wait for each other in a circle."""
+    The rows are locked in the order of their times, so that two transactions never wait for each other in a circle.
+    """
     rows: list[Any] = await connection.fetch(
         f"""WITH found AS MATERIALIZED (
-              SELECT schedule_id FROM log.scheduled_records WHERE topic_id = $1 AND {which}
+              SELECT schedule_id FROM log.scheduled_records WHERE topic_id = $1
+                AND {"key_digest = $2" if isinstance(which, bytes) else "schedule_id = ANY($2::uuid[])"}
               ORDER BY deliver_at_ms, schedule_id LIMIT $3 FOR UPDATE)
             DELETE FROM log.scheduled_records s USING found WHERE s.schedule_id = found.schedule_id
             RETURNING s.schedule_id::text, s.bytes""",
         topic_id,
-        value,
+        which,
         most,
     )
     return rows
 
 
-async def get(connection: Connection, topic_id: str, schedule_id: str) -> Row | None:
-    row = await connection.fetchrow(
-        """SELECT schedule_id::text, partition, deliver_at_ms, key_digest, tail FROM log.scheduled_records
-           WHERE schedule_id = $1 AND topic_id = $2""",
-        schedule_id,
-        topic_id,
-    )
-    return None if row is None else Row(*row)
-
-
-async def list_some(
-    connection: Connection, topic_id: str, key_digest: bytes | None, after: Place, most: int
-) -> tuple[list[Listed], int]:
+async def list_some(connection: Connection, topic_id: str, after: Place, most: int) -> tuple[list[Listed], int]:
     """Some records of a topic behind a place, the next one due first; and how many the topic has in all."""
-    by_key = "" if key_digest is None else "AND key_digest = $5"
     rows = await connection.fetch(
         f"""SELECT schedule_id::text, partition, deliver_at_ms, bytes, substring(tail FROM 1 FOR {HEAD_BYTES})
-            FROM log.scheduled_records s WHERE topic_id = $1 AND (deliver_at_ms, schedule_id) > ($2, $3::uuid) {by_key}
+            FROM log.scheduled_records s WHERE topic_id = $1 AND (deliver_at_ms, schedule_id) > ($2, $3::uuid)
             ORDER BY deliver_at_ms, s.schedule_id LIMIT $4""",
         topic_id,
         *after,
         most,
-        *(() if key_digest is None else (key_digest,)),
     )
     _, sizes, _ = await look(connection, topic_id)
     return [Listed(*row) for row in rows], sizes.records
