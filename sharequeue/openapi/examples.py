@@ -188,7 +188,7 @@ STORY: Final = (
         apis.DROP_DEAD_LETTERS,
         "Count those that a drop would close",
         path=BILLING,
-        body={"filter": {"message": "no such customer"}, "dry_run": True},
+        body={"reason": "no such customer", "dry_run": True},
     ),
     Example(
         "record-life",
@@ -204,7 +204,7 @@ STORY: Final = (
         apis.REDRIVE_DEAD_LETTERS,
         "Send those of unknown customers again",
         path=BILLING,
-        body={"filter": {"message": "no such customer"}, "to": "retry"},
+        body={"reason": "no such customer", "to": "retry"},
     ),
     Example(
         "join",

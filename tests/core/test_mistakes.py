@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from sharequeue.protocol.messages.dead_letters import RedriveDeadLettersRequest
 from sharequeue.protocol.messages.groups import (
     ResetShareGroupOffsetsRequest,
     ShareGroupHeartbeatRequest,
@@ -57,9 +56,9 @@ MISTAKES = {
         {"/records/1/valeu": "is an unknown field; did you mean `value`?"},
     ),
     "an unknown field of an object in a field": (
-        RedriveDeadLettersRequest,
-        b'{"filter":{"mesage":"x"}}',
-        {"/filter/mesage": "is an unknown field; did you mean `message`?"},
+        ProduceRequest,
+        b'{"records":[{"value":1}],"unique":{"within":1}}',
+        {"/unique/within": "is an unknown field; did you mean `within_ms`?"},
     ),
     "an unknown field with a slash and a tilde": (FetchRequest, b'{"a/b~c":1}', {"/a~1b~0c": "is an unknown field"}),
     "a missing field": (AcknowledgeRequest, b"{}", {"/member_id": "is missing"}),

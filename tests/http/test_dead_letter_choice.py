@@ -28,11 +28,13 @@ def test_dl_101_three_of_twenty_go_back_and_one_is_dropped(gateway: Gateway, nam
     """All have the same reason: their offsets tell them apart."""
     gateway.produce(name, *range(20))
     dead(gateway, name, name, 20, reason="poison")
-    chosen = {"topic": name, "filter": {"offsets": [3, 5, 19]}}
-    assert redrive(gateway, name, dry_run=True, **chosen) == {"matched": 3, "redriven": 0}
-    assert redrive(gateway, name, **chosen) == {"matched": 3, "redriven": 3}
-    assert redrive(gateway, name, **chosen) == {"matched": 0, "redriven": 0}
-    assert drop(gateway, name, topic=name, filter={"offsets": [5, 7]}) == {"matched": 1, "dropped": 1}
+    for offset in (3, 5, 19):
+        chosen = {"topic": name, "offset": offset}
+        assert redrive(gateway, name, dry_run=True, **chosen) == {"matched": 1, "redriven": 0}
+        assert redrive(gateway, name, **chosen) == {"matched": 1, "redriven": 1}
+        assert redrive(gateway, name, **chosen) == {"matched": 0, "redriven": 0}
+    assert drop(gateway, name, topic=name, offset=5) == {"matched": 0, "dropped": 0}
+    assert drop(gateway, name, topic=name, offset=7) == {"matched": 1, "dropped": 1}
     assert sorted(value for _, value, _, _ in records(gateway, name, name)) == [3, 5, 19]
     left = [letter["offset"] for letter in letters(gateway, name)]
     assert left == [offset for offset in range(20) if offset not in (3, 5, 7, 19)]
@@ -60,8 +62,8 @@ def test_dl_102_a_list_follows_filters_and_shows_the_record_if_asked(gateway: Ga
         return [letter["offset"] for letter in letters(gateway, name, **query)]
 
     assert found() == [0, 1]
-    assert found(key="bob") == found(reason="small") == found(message="small") == found(topic=name, offset=1) == [1]
-    assert found(key="bo") == found(cause="delivery_limit") == found(min_delivery_count=2) == found(partition=1) == []
+    assert found(key="bob") == found(reason="small") == found(topic=name, offset=1) == [1]
+    assert found(key="bo") == found(cause="delivery_limit") == found(partition=1) == []
     assert found(cause="rejected", topic=name) == [0, 1]
     assert found(before_ms=between_ms) == [0]
     assert found(after_ms=between_ms) == [1]
@@ -98,7 +100,8 @@ def test_dl_103_pages_go_through_the_topic_and_then_the_parked_ones(gateway: Gat
         token = page.get("next_page_token")
     assert [*chain(*pages)] == [*((offset, True) for offset in range(5)), *((offset, False) for offset in range(5, 8))]
     assert max(map(len, pages)) == 2
-    assert drop(gateway, name, topic=name, filter={"offsets": [1, 6]}) == {"matched": 2, "dropped": 2}
+    for offset in (1, 6):
+        assert drop(gateway, name, topic=name, offset=offset) == {"matched": 1, "dropped": 1}
     assert gateway.in_flight(name)[0]["parked_dead_letters"] == 2
     tokens = drop(gateway, name, max_records=4)
     assert (tokens["matched"], tokens["dropped"]) == (4, 4)
@@ -107,8 +110,6 @@ def test_dl_103_pages_go_through_the_topic_and_then_the_parked_ones(gateway: Gat
 
 
 def test_dl_104_a_mistaken_topic_is_named(gateway: Gateway, name: str) -> None:
-    other = f"{name}-other"
-    gateway.create_topic(other)
     gateway.produce(name, 1)
     dead(gateway, name, name, 1)
     queue = f"dlq.{name}"
@@ -119,20 +120,14 @@ def test_dl_104_a_mistaken_topic_is_named(gateway: Gateway, name: str) -> None:
     ):
         problem(answer, 422, "INVALID_REQUEST", 42)
         assert "names the topic that their records came from" in answer.json()["detail"]
-    expected = f"no open dead letter of group '{name}' came from topic '{other}'; those it has came from '{name}'"
-    assert redrive(gateway, name, topic=other)["hint"] == expected
-    assert drop(gateway, name, topic=other)["hint"] == expected
-    assert listed(gateway, name, topic=other)["hint"] == expected
-    assert "hint" not in redrive(gateway, name, topic=name, filter={"message": "no such text"})
-    problem(gateway.http.post(path(name, "/redrive"), json={"filter": {"offsets": [1]}}), 422, "INVALID_REQUEST", 42)
+    problem(gateway.http.post(path(name, "/redrive"), json={"offset": 1}), 422, "INVALID_REQUEST", 42)
     assert len(letters(gateway, name)) == 1
 
 
 def test_dl_105_a_drop_that_breaks_the_schema_changes_nothing(gateway: Gateway, name: str) -> None:
     gateway.produce(name, 1)
     dead(gateway, name, name, 1)
-    wrong_filters: list[Json] = [{"offsets": []}, {"offsets": [-1]}, {"cause": "x"}, {"offsets": [*range(501)]}]
-    for fields in ({"to": "retry"}, {"page_token": "x"}, *({"filter": each} for each in wrong_filters)):
+    for fields in ({"to": "retry"}, {"page_token": "x"}, {"offset": -1}, {"cause": "x"}, {"filter": {}}):
         problem(gateway.http.post(path(name, "/drop"), json={"topic": name, **fields}), 422, "INVALID_REQUEST", 42)
     assert [letter["state"] for letter in letters(gateway, name)] == ["open"]
 

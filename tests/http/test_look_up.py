@@ -44,7 +44,7 @@ def test_lu_102_why_a_record_died_and_what_it_was_redriven_as(gateway: Gateway, 
     (letter,) = died["dead_letters"]
     assert (died["state"], letter["state"], letter["reason"]) == ("dead", "open", "poison")
     assert letter["letter"] == {"topic": f"dlq.{name}", "partition": 0, "offset": 1}
-    redrive(gateway, name, topic=name, filter={"offsets": [1]})
+    redrive(gateway, name, topic=name, offset=1)
     (letter,) = life(gateway, name, name, 1)["dead_letters"]
     assert (letter["state"], letter["redriven_to"]["offset"]) == ("redriven", 2)
     assert life(gateway, name, name, 2)["state"] == "new"

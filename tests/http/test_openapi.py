@@ -496,10 +496,10 @@ def test_every_answer_of_a_tour_fits_its_schema(
     reset = {"to": "offset", "offset": 1, "topics": topics, "force": True}
     assert call(apis.RESET_SHARE_GROUP_OFFSETS, 200, **group, body=reset)["failed_count"] == 1
     call(apis.LIST_DEAD_LETTERS, 200, **group)
-    call(apis.DROP_DEAD_LETTERS, 200, **group, body={"filter": {"message": "x"}, "dry_run": True})
+    call(apis.DROP_DEAD_LETTERS, 200, **group, body={"reason": "x", "dry_run": True})
     call(apis.LOOK_UP_RECORD, 200, **group, **topic, partition=0, offset=0)
     call(apis.FIND_RECORDS, 200, **group, **topic, query={"key": "k"})
-    call(apis.REDRIVE_DEAD_LETTERS, 200, **group, body={"filter": {"message": "x"}, "dry_run": True})
+    call(apis.REDRIVE_DEAD_LETTERS, 200, **group, body={"reason": "x", "dry_run": True})
     call(apis.DELETE_SHARE_GROUP_OFFSETS, 204, **group, **topic, query={"force": True})
     call(apis.DELETE_SHARE_GROUP_OFFSETS, 404, **group, **topic)
     call(apis.DELETE_SHARE_GROUP, 204, **group, query={"force": True})

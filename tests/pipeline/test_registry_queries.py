@@ -61,7 +61,7 @@ def test_malformed_avro_values_become_dead_letters_and_the_others_arrive(
         f"malformed: there is no schema 3: schemaRegistry '{registry}' has no 3.avsc",
     ]
     (registry / "3.avsc").write_text(json.dumps(schemas.SECOND))
-    again = {"filter": {"message": "no schema 3"}}
+    again = {"reason": "no schema 3"}
     assert good(gateway.http.post(f"/v1/share-groups/{name}/dead-letters/redrive", json=again))["redriven"] == 1
     pipeline.drain(stream.selectExpr("offset", "value.id AS id", "value.note AS note"))
     assert sorted(row.id for row in pipeline.out().where("id IS NOT NULL").collect()) == [1, 3, 9]

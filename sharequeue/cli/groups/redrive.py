@@ -3,6 +3,7 @@ a rate if the user wants one. `drop` has its options and its pages."""
 
 import asyncio
 import functools
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, Literal, TypeVar
 
@@ -17,7 +18,6 @@ from sharequeue.protocol.messages.dead_letters import (
     DropDeadLettersRequest,
     DropResult,
     RedriveDeadLettersRequest,
-    RedriveFilter,
     RedriveResult,
 )
 from sharequeue_http.forms.api import Api
@@ -32,26 +32,22 @@ Page = TypeVar("Page", RedriveResult, DropResult)
 PageCall = Callable[[int, str | None], Awaitable[Page]]
 Sleep = Callable[[float], Awaitable[None]]
 
+_REFUSED: Final = "unauthorized_count"
+_TIMES: Final = ("after", "before")
+_FIELDS: Final = ("topic", "partition", "offset", "key", "cause", "reason")
 _OPTIONS: Final = (
     click.option("--topic", help="only dead letters of this source topic"),
     click.option("--partition", type=click.IntRange(min=0), help="only records of this partition"),
     click.option(
         "--offset",
         type=click.IntRange(min=0),
-        multiple=True,
-        help="only the record at this offset of --topic and of --partition, or 0; it may be repeated",
+        help="only the record at this offset of --topic and of --partition, or 0",
     ),
     click.option("--key", help="only records with exactly this key"),
     click.option(
         "--cause", type=click.Choice(["rejected", "delivery_limit"]), help="only dead letters that have this cause"
     ),
-    click.option("--reason", help="only dead letters whose reason contains this text"),
-    click.option("--message", help="only dead letters whose cause or reason contains this text"),
-    click.option(
-        "--min-delivery-count",
-        type=click.IntRange(min=0),
-        help="only dead letters that were delivered at least this often",
-    ),
+    click.option("--reason", help="only dead letters whose reason, or cause in words, contains this text"),
     click.option("--after", help="only dead letters from this time on, like 2026-11-21T08:00; UTC if it has no zone"),
     click.option(
         "--before", help="only dead letters from before this time, like 2026-11-21T08:00; UTC if it has no zone"
@@ -60,27 +56,17 @@ _OPTIONS: Final = (
 
 
 def choosing(command: Command) -> Command:
-    """Options that choose dead letters: the command gets `topic`, and the others as `chosen`, a RedriveFilter."""
+    """Options that choose dead letters: the command gets them as `chosen`, the fields of a LetterFilter."""
 
     @functools.wraps(command)
-    def with_filter(
-        *,
-        topic: str | None,
-        offset: tuple[int, ...],
-        after: str | None,
-        before: str | None,
-        **options: Any,
-    ) -> Any:
-        if offset and topic is None:
+    def with_filter(**options: Any) -> Any:
+        chosen = {name: options.pop(name) for name in _FIELDS}
+        for name in _TIMES:
+            given = options.pop(name)
+            chosen[f"{name}_ms"] = None if given is None else moment_ms(given, f"--{name}")
+        if chosen["offset"] is not None and chosen["topic"] is None:
             raise click.UsageError("--offset needs --topic")
-        names = ("partition", "key", "cause", "reason", "message", "min_delivery_count")
-        chosen = RedriveFilter(
-            offsets=[*offset] or None,
-            after_ms=None if after is None else moment_ms(after, "--after"),
-            before_ms=None if before is None else moment_ms(before, "--before"),
-            **{name: options.pop(name) for name in names},
-        )
-        return command(topic=topic, chosen=chosen, **options)
+        return command(chosen=chosen, **options)
 
     for option in reversed(_OPTIONS):
         option(with_filter)
@@ -111,8 +97,7 @@ def choosing(command: Command) -> Command:
 @run
 async def redrive(
     group: str,
-    topic: str | None,
-    chosen: RedriveFilter,
+    chosen: dict[str, Any],
     max_records: int | None,
     rate: int,
     to: Literal["retry", "source"],
@@ -121,43 +106,17 @@ async def redrive(
     url: str,
 ) -> None:
     """Send the dead letters of GROUP back to their topics, each once, even if the command runs again."""
-    request = RedriveDeadLettersRequest(topic=topic, filter=chosen, max_records=max_records, to=to, dry_run=dry_run)
-    if dry_run:
-        await show_count(url, apis.REDRIVE_DEAD_LETTERS, group, request, "redriven", as_json)
-        return
-    redriven = skipped = unauthorized = 0
-    page: RedriveResult
-    async for page in each_page(url, apis.REDRIVE_DEAD_LETTERS, group, request, "redriven", rate):
-        redriven += page.redriven
-        skipped += page.skipped_count
-        unauthorized += page.unauthorized_count
-    if as_json:
-        refused = {"unauthorized_count": unauthorized} if unauthorized else {}
-        echo_json({"redriven": redriven, "skipped_count": skipped, **refused})
-        return
-    left = f"; {skipped} have no record left, or no topic to go to" if skipped else ""
-    left += f"; {unauthorized} came from topics that you may not write" if unauthorized else ""
-    say(f"{redriven} dead letters of {group} are redriven{left}")
+    request = RedriveDeadLettersRequest(max_records=max_records, to=to, dry_run=dry_run, **chosen)
+    await settle(url, apis.REDRIVE_DEAD_LETTERS, group, request, "redriven", rate, as_json)
 
 
-async def show_count(url: str, api: Api, group: str, request: DropDeadLettersRequest, done: str, as_json: bool) -> None:
-    """Say how many dead letters a request without `dry_run` would change."""
-    matched = 0
-    async for page in each_page(url, api, group, request, "", 0):
-        matched += page.matched
-    if as_json:
-        echo_json({"matched": matched})
-    else:
-        say(f"{matched} dead letters of {group} would be {done}")
-
-
-async def each_page(
-    url: str, api: Api, group: str, request: DropDeadLettersRequest, done: str, rate: int
-) -> AsyncIterator[Any]:
-    """The answers of a call, page by page, until no dead letter is left. Progress and hints go to stderr.
+async def settle(
+    url: str, api: Api, group: str, request: DropDeadLettersRequest, done: str, rate: int, as_json: bool
+) -> None:
+    """Redrive or drop dead letters, page by page, and say how many; a dry run counts them. Progress goes to stderr.
 
     Args:
-        done: what the call does to dead letters, in a word; empty: it only counts them.
+        done: the field of the answers that counts them, which says what the call does to them.
     """
     await check_reachable(url)
     client = client_of(url, deadline_s=DEADLINE_S)
@@ -166,21 +125,30 @@ async def each_page(
         wanted = msgspec.structs.replace(request, max_records=most, page_token=page_token)
         return await client.call(api, wanted, path={"group": group})
 
-    so_far = 0
+    total: Counter[str] = Counter()
     try:
-        async for page in pages(call, request.max_records, rate):
-            yield page
-            so_far += page.matched
-            if page.hint is not msgspec.UNSET and not so_far:
-                say(f"sharequeue: {page.hint}")
-            if done and page.next_page_token is not msgspec.UNSET and page.matched == AT_ONCE:
-                say(f"{so_far} dead letters of {group} are {done} so far")
+        page: RedriveResult
+        async for page in pages(call, request.max_records, 0 if request.dry_run else rate):
+            total.update({name: getattr(page, name, 0) for name in ("matched", done, "skipped_count", _REFUSED)})
+            if page.next_page_token is not msgspec.UNSET and page.matched == AT_ONCE and not request.dry_run:
+                say(f"{total['matched']} dead letters of {group} are {done} so far")
     except ApiError:
-        if done and so_far:
-            say(f"{so_far} dead letters of {group} are {done} so far; run it again for the others")
+        if total[done]:
+            say(f"{total['matched']} dead letters of {group} are {done} so far; run it again for the others")
         raise
     finally:
         await client.close()
+    if as_json:
+        shown = (
+            ("matched",) if request.dry_run else (done, *(name for name in ("skipped_count", _REFUSED) if total[name]))
+        )
+        echo_json({name: total[name] for name in shown})
+    elif request.dry_run:
+        say(f"{total['matched']} dead letters of {group} would be {done}")
+    else:
+        left = f"; {total['skipped_count']} have no record left, or no topic to go to" if total["skipped_count"] else ""
+        left += f"; {total[_REFUSED]} came from topics that you may not use" if total[_REFUSED] else ""
+        say(f"{total[done]} dead letters of {group} are {done}{left}")
 
 
 async def pages(

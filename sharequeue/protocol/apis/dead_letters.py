@@ -9,6 +9,7 @@ from sharequeue.protocol.messages.dead_letters import (
     DeadLetterList,
     DropDeadLettersRequest,
     DropResult,
+    LetterFilter,
     ListDeadLettersQuery,
     RedriveDeadLettersRequest,
     RedriveResult,
@@ -16,7 +17,7 @@ from sharequeue.protocol.messages.dead_letters import (
 from sharequeue_http.forms.api import Api
 
 
-def _topic(request: ListDeadLettersQuery | DropDeadLettersRequest) -> Iterable[str]:
+def _topic(request: LetterFilter) -> Iterable[str]:
     return (request.topic,) if request.topic else ()
 
 

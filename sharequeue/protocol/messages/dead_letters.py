@@ -8,7 +8,6 @@ from sharequeue.protocol.messages.fields import (
     AnyInt64,
     Base64,
     Count,
-    NonNegative,
     Offset,
     PageSize,
     PageToken,
@@ -21,8 +20,6 @@ from sharequeue.protocol.messages.fields import (
 )
 from sharequeue.protocol.types import KEPT_REASONS, MAX_INT64, MAX_PAGE_SIZE, MAX_REASON_LENGTH, GivenReason
 
-MOST_OFFSETS: Final = 500
-"""Single records that a request may name."""
 MAX_KEY_LENGTH: Final = 65_536
 """Of the text that keys are compared with."""
 
@@ -55,40 +52,29 @@ RedriveTarget = Annotated[
 
 
 class LetterFilter(Request):
-    """The filter of dead letters, field by field."""
+    """The dead letters that are meant: those that fit all fields."""
 
+    topic: TopicName | None = None
+    """Only dead letters of records of this topic (not `dlq.…`). Absent: of any."""
     partition: PartitionIndex | None = None
     """Only records of this partition."""
+    offset: Offset | None = None
+    """Only the record at this offset of `topic`, which must be given, and of `partition` (absent: 0)."""
     key: Annotated[str, Meta(max_length=MAX_KEY_LENGTH)] | None = None
     """Only records with exactly this key. A dead letter without a copy has no key."""
     cause: WantedCause | None = None
     """Only dead letters of this cause."""
     reason: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
-    """Text that the client's last `reason` contains, at most 1,024 characters."""
-    message: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
-    """Text that the cause of the dead letter or the client's `reason` contains, at most 1,024 characters."""
-    min_delivery_count: NonNegative | None = None
-    """Only records that were delivered at least this many times."""
+    """Text that the client's last `reason`, or the cause in words, contains, at most 1,024 characters."""
     after_ms: TimestampMs | None = None
     """Only records that became dead letters at this time or later, in milliseconds since the epoch."""
     before_ms: TimestampMs | None = None
     """Only records that became dead letters before this time, in milliseconds since the epoch."""
 
 
-class RedriveFilter(LetterFilter):
-    """The dead letters that are meant: those that fit all fields."""
-
-    offsets: Annotated[list[Offset], Meta(min_length=1, max_length=MOST_OFFSETS)] | None = None
-    """Only the records at these offsets of `topic`, which must be given, and of `partition` (absent: 0)."""
-
-
 class ListDeadLettersQuery(LetterFilter):
-    """The filter of a redrive, field by field, with one offset."""
+    """A page of the dead letters that fit all fields."""
 
-    topic: TopicName | None = None
-    """Only dead letters of records of this topic (not `dlq.…`). Absent: of any."""
-    offset: Offset | None = None
-    """Only the record at this offset of `topic`, which must be given, and of `partition` (absent: 0)."""
     closed: bool = False
     """True: also dead letters that are not open any more, with what became of them."""
     records: bool = False
@@ -157,19 +143,13 @@ class DeadLetterList(Response):
     at 20,000 dead letters and 8 MiB at most."""
     unauthorized_count: AnyInt64 = 0
     """How many dead letters came from topics that the caller may not read. They are not listed."""
-    hint: str | UnsetType = UNSET
-    """What was probably meant, if no dead letter of the group came from `topic`. Absent otherwise."""
     next_page_token: str | None = None
     """Send it as `page_token` for the next page. Absent on the last page."""
 
 
-class DropDeadLettersRequest(Request):
-    """The dead letters that are meant. `page_token`: continue behind the answer with this `next_page_token`."""
+class DropDeadLettersRequest(LetterFilter):
+    """The open dead letters that are meant: those that fit all fields."""
 
-    topic: TopicName | None = None
-    """Only dead letters that came from this topic (not `dlq.…`). Absent: from any."""
-    filter: RedriveFilter | None = None
-    """Which dead letters. Absent: all open ones."""
     max_records: MaxRecords | None = None
     """The most dead letters of this call. If it ends there, `next_page_token` continues. Absent: all."""
     page_token: PageToken | None = None
@@ -187,18 +167,12 @@ class DropResult(Response):
     """How many of them were dropped: 0 for a `dry_run`."""
     unauthorized_count: AnyInt64 = 0
     """How many of them came from topics that the caller may not read. They stay."""
-    hint: str | UnsetType = UNSET
-    """What was probably meant, if no dead letter of the group came from `topic`. Absent otherwise."""
     next_page_token: str | UnsetType = UNSET
     """Send it as `page_token` to continue. Absent if no dead letters are left. A call looks at 100,000 at most."""
 
 
 class RedriveDeadLettersRequest(DropDeadLettersRequest):
-    """The dead letters to send back, and their target.
-
-    `to`: `retry` sends records back for this group alone; `source` appends them as new records for every group of the
-    topic. `page_token`: continue behind the answer with this `next_page_token`.
-    """
+    """The dead letters to send back, and their target."""
 
     to: RedriveTarget = "retry"
     """Who gets the records again."""
@@ -215,7 +189,5 @@ class RedriveResult(Response):
     """How many of them have no record to send, or no topic to send it to."""
     unauthorized_count: AnyInt64 = 0
     """How many of them came from topics that the caller may not write. They stay, and a later call may send them."""
-    hint: str | UnsetType = UNSET
-    """What was probably meant, if no dead letter of the group came from `topic`. Absent otherwise."""
     next_page_token: str | UnsetType = UNSET
     """Send it as `page_token` to continue. Absent if no dead letters are left. A call looks at 100,000 at most."""

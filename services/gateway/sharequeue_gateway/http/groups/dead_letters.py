@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER, ShareGroupConfig
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition, checked_group_id
-from sharequeue.protocol.messages.dead_letters import DropDeadLettersRequest, RedriveFilter
+from sharequeue.protocol.messages.dead_letters import DropDeadLettersRequest, LetterFilter
 from sharequeue.protocol.messages.fields import NonNegative, PartitionIndex
 from sharequeue.protocol.types import MAX_INT64, SharePartitionKey
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
@@ -28,7 +28,7 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.runs import LIMIT_EXCEEDED, REJECTED
 from sharequeue_http.forms import nesting
 from sharequeue_http.forms.api import Api
-from sharequeue_http.forms.errors import ApiError, InvalidRequest
+from sharequeue_http.forms.errors import InvalidRequest
 from sharequeue_http.forms.texts import whole_number
 
 LETTERS_AT_ONCE: Final = 500
@@ -37,8 +37,6 @@ PORTIONS_OF_A_CALL: Final = 200
 """After as many portions a call that redrives or drops ends, and its page token continues."""
 MOST_LETTERS: Final = 10
 """The most parked dead letters of a record that are looked at."""
-MOST_NAMED: Final = 5
-"""The most topics that a hint names."""
 CAUSES: Final = {REJECTED: "rejected", LIMIT_EXCEEDED: "delivery_limit"}
 NULL: Final = (b"", b"null")
 
@@ -140,8 +138,7 @@ class LetterFinder:
     ) -> AsyncIterator[tuple[list[FoundLetter], str | UnsetType]]:
         """The open dead letters that a request means. Yields: some, and the page token behind them if the call ends."""
         taken = 0
-        wanted = request.filter or RedriveFilter()
-        async for portion in self.find(api, group_id, request.topic, wanted, request.page_token):
+        async for portion in self.find(api, group_id, request, request.page_token):
             some = portion.open
             token: str | UnsetType = UNSET
             if request.max_records is not None and taken + len(some) >= request.max_records:
@@ -154,73 +151,56 @@ class LetterFinder:
             if token is not UNSET:
                 return
 
-    async def find(
-        self, api: Api, group_id: str, topic_name: str | None, wanted: RedriveFilter, token: str | None
-    ) -> AsyncIterator[Portion]:
+    async def find(self, api: Api, group_id: str, wanted: LetterFilter, token: str | None) -> AsyncIterator[Portion]:
         """The dead letters that fit a filter, open or not, behind a page token of the call.
 
-        Raises: InvalidRequest: the topic is that of the dead letters; offsets without a topic. UnknownTopicOrPartition.
+        Raises: InvalidRequest: the topic is that of the dead letters; an offset without a topic.
+            UnknownTopicOrPartition.
         """
         checked_group_id(group_id)
         config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
-        if topic_name is not None and topic_name == config.dead_letter_topic_name:
+        if wanted.topic is not None and wanted.topic == config.dead_letter_topic_name:
             raise InvalidRequest(
-                f"topic {topic_name!r} holds the dead letters of group {group_id!r}: `topic` names the topic that their "
+                f"topic {wanted.topic!r} holds the dead letters of group {group_id!r}: `topic` names the topic that their "
                 "records came from; leave it out to mean all"
             )
-        topic = None if topic_name is None else await self._metadata.topic(topic_name)
-        if wanted.offsets is not None and topic is None:
-            raise InvalidRequest("offsets need the topic that the records came from: give `topic` too")
+        topic = None if wanted.topic is None else await self._metadata.topic(wanted.topic)
+        if wanted.offset is not None and topic is None:
+            raise InvalidRequest("an offset needs the topic that the record came from: give `topic` too")
         behind = None if token is None else self.tokens.place(token, place_decoder, api.operation_id)
         await finish_letters(self._metadata, self._dead_letters, group_id)
-        if topic is None or wanted.offsets is None:
+        if topic is None or wanted.offset is None:
             chunks = self._chunks(group_id, behind, config)
         else:
-            chunks = self._at(
-                SharePartitionKey(group_id, topic.topic_id, wanted.partition or 0), wanted.offsets, behind
-            )
+            source = SharePartitionKey(group_id, topic.topic_id, wanted.partition or 0)
+            chunks = self._at(source, wanted.offset, behind)
         number = 0
         async for chunk in chunks:
             number += 1
-            letters = [found for found in chunk if _fits(found, group_id, topic_name, wanted)]
+            letters = [found for found in chunk if _fits(found, group_id, wanted)]
             outcomes = await self._dead_letters.outcomes([found.key for found in letters]) if letters else {}
             yield Portion(letters, outcomes, chunk[-1].place, number)
 
     async def of_record(self, source: SharePartitionKey, offset: int) -> list[tuple[FoundLetter, LetterOutcome | None]]:
         """The dead letters of one record, open or not, and how the closed ones ended."""
-        found = [each async for some in self._at(source, [offset], None) for each in some]
+        found = [each async for some in self._at(source, offset, None) for each in some]
         outcomes = await self._dead_letters.outcomes([each.key for each in found]) if found else {}
         return [(each, outcomes.get(each.key)) for each in found]
-
-    async def hint(self, group_id: str, topic_name: str, refused: Mapping[str, ApiError]) -> str | UnsetType:
-        """Return what to say if a call has found nothing of a topic. UNSET: the topic has open dead letters.
-
-        `refused`: topics that the caller may not know of.
-        """
-        places = await self._dead_letters.open_counts(group_id)
-        await self._metadata.topics_by_id(list({topic_id for topic_id, _ in places}))
-        names = {name for topic_id, _ in places if (name := self._metadata.name_of(topic_id)) is not None}
-        if topic_name in names:
-            return UNSET
-        others = sorted(name for name in names if name not in refused)[:MOST_NAMED]
-        those = f"those it has came from {', '.join(map(repr, others))}" if others else "it has none"
-        return f"no open dead letter of group {group_id!r} came from topic {topic_name!r}; {those}"
 
     # Looking
 
     async def _at(
-        self, source: SharePartitionKey, offsets: Sequence[int], behind: LetterPlace | None
+        self, source: SharePartitionKey, offset: int, behind: LetterPlace | None
     ) -> AsyncIterator[list[FoundLetter]]:
-        """The dead letters of single records, in the order of their places."""
+        """The dead letters of a single record, in the order of their places."""
         found = []
-        for pointer in await self._dead_letters.pointers(source, offsets):
+        for pointer in await self._dead_letters.pointers(source, [offset]):
             if pointer.letter_offset >= 0:
                 place = (pointer.letter_topic_id, pointer.letter_partition, pointer.letter_offset)
                 found += await self.letter_at(source.group_id, *place)
-        among = (source.topic_id, source.partition, offsets)
-        found += map(
-            _parked, await self._dead_letters.parked(source.group_id, len(offsets) * MOST_LETTERS, None, among)
-        )
+        after = ParkedDeadLetter(source, offset, -1, b"")
+        parked = await self._dead_letters.parked(source.group_id, MOST_LETTERS, after)
+        found += [_parked(each) for each in parked if (each.source, each.offset) == (source, offset)]
         found = sorted((each for each in found if behind is None or each.place > behind), key=lambda each: each.place)
         if found:
             yield found
@@ -304,21 +284,17 @@ def _parked(parked: ParkedDeadLetter) -> FoundLetter:
     return FoundLetter(letter, DeadLetterKey(source, CLOSED, offset, delivery_count), parked=True)
 
 
-def _fits(found: FoundLetter, group_id: str, topic_name: str | None, wanted: RedriveFilter) -> bool:
+def _fits(found: FoundLetter, group_id: str, wanted: LetterFilter) -> bool:
     """Tell whether a dead letter belongs to the group and passes the filter."""
-    if found.header("group") != group_id or topic_name not in (None, found.header("topic")):
-        return False
-    partition = wanted.partition if wanted.offsets is None else wanted.partition or 0
-    if partition not in (None, found.number("partition")):
-        return False
-    if wanted.offsets is not None and found.number("offset") not in wanted.offsets:
-        return False
     cause, reason, at_ms = found.header("message"), found.header("reason"), found.letter.timestamp_ms
+    partition = wanted.partition if wanted.offset is None else wanted.partition or 0
     return (
-        (wanted.message is None or wanted.message in cause or wanted.message in reason)
-        and (wanted.reason is None or wanted.reason in reason)
+        found.header("group") == group_id
+        and wanted.topic in (None, found.header("topic"))
+        and partition in (None, found.number("partition"))
+        and wanted.offset in (None, found.number("offset"))
+        and (wanted.reason is None or wanted.reason in cause or wanted.reason in reason)
         and wanted.cause in (None, CAUSES.get(cause))
-        and (wanted.min_delivery_count is None or found.number("delivery.count") >= wanted.min_delivery_count)
         and (wanted.after_ms is None or at_ms >= wanted.after_ms)
         and (wanted.before_ms is None or at_ms < wanted.before_ms)
         and (wanted.key is None or wanted.key == _key.decode(found.letter.key or b"null"))

@@ -11,10 +11,8 @@ from sharequeue.protocol.messages.dead_letters import (
     DeadLetterList,
     DropDeadLettersRequest,
     DropResult,
-    LetterFilter,
     ListDeadLettersQuery,
     RecordPlace,
-    RedriveFilter,
 )
 from sharequeue.protocol.types import KEPT_REASONS, GivenReason
 from sharequeue_gateway.cluster.metadata import Metadata
@@ -39,13 +37,9 @@ class DeadLettersApi:
     async def list_letters(self, call: Call) -> DeadLetterList:
         query: ListDeadLettersQuery = call.request
         group_id = call.path["group"]
-        offsets = None if query.offset is None else [query.offset]
-        wanted = RedriveFilter(
-            offsets=offsets, **{name: getattr(query, name) for name in LetterFilter.__struct_fields__}
-        )
         listed = DeadLetterList(dead_letters=[])
         size = 0
-        async for portion in self._finder.find(apis.LIST_DEAD_LETTERS, group_id, query.topic, wanted, query.page_token):
+        async for portion in self._finder.find(apis.LIST_DEAD_LETTERS, group_id, query, query.page_token):
             shown = [(found, portion.outcomes.get(found.key)) for found in portion.letters]
             if not query.closed:
                 shown = [(found, outcome) for found, outcome in shown if outcome is None]
@@ -62,8 +56,6 @@ class DeadLettersApi:
             if portion.number >= PORTIONS_OF_A_LIST:
                 listed.next_page_token = self._finder.tokens.token(portion.end)
                 return listed
-        if not listed.dead_letters and query.topic is not None and query.page_token is None:
-            listed.hint = await self._finder.hint(group_id, query.topic, call.refused)
         return listed
 
     async def drop(self, call: Call) -> DropResult:
@@ -75,8 +67,6 @@ class DeadLettersApi:
             done.unauthorized_count += len(some) - len(allowed)
             if allowed and not request.dry_run:
                 done.dropped += await self._dead_letters.close(allowed)
-        if not done.matched and request.topic is not None:
-            done.hint = await self._finder.hint(call.path["group"], request.topic, call.refused)
         return done
 
     async def learn_topics(self, shown: Iterable[tuple[FoundLetter, LetterOutcome | None]]) -> None:

@@ -60,8 +60,6 @@ class Redriving:
             done.matched += len(some)
             if not request.dry_run:
                 await self._send(group_id, some, request.to == "retry", done, call.refused)
-        if not done.matched and request.topic is not None:
-            done.hint = await self._finder.hint(group_id, request.topic, call.refused)
         return done
 
     # Sending

@@ -24,8 +24,6 @@ from sharequeue_gateway.record_log.log import (
 from sharequeue_gateway.record_log.store import Connection
 
 FINISHED_AT_ONCE: Final = 5000
-Among = tuple[str, int, Sequence[int]]
-"""Records: their topic id, partition and offsets."""
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
@@ -274,25 +272,17 @@ class DeadLetterLog:
             )
         return {(str(row[0]), row[1]): Parked(row[2], row[3]) for row in rows}
 
-    async def parked(
-        self, group_id: str, limit: int, after: ParkedDeadLetter | None, among: Among | None = None
-    ) -> Sequence[ParkedDeadLetter]:
-        """The parked dead letters of a group, in order.
-
-        Args:
-            after: begin behind this one. among: only those of these records of a share-partition.
-        """
+    async def parked(self, group_id: str, limit: int, after: ParkedDeadLetter | None) -> Sequence[ParkedDeadLetter]:
+        """The parked dead letters of a group, in order. `after`: begin behind this one."""
         behind = (_NO_UUID, -1, -1, -1) if after is None else (*after.source[1:], after.offset, after.delivery_count)
         async with self._database.connection() as connection:
             rows = await connection.fetch(
                 """SELECT topic_id, partition, record_offset, delivery_count, record FROM log.parked_dead_letters
                    WHERE group_id = $1 AND (topic_id, partition, record_offset, delivery_count) > ($3::uuid, $4, $5, $6)
-                     AND ($7::uuid IS NULL OR (topic_id, partition) = ($7, $8::int) AND record_offset = ANY($9::bigint[]))
                    ORDER BY topic_id, partition, record_offset, delivery_count LIMIT $2""",
                 group_id,
                 limit,
                 *behind,
-                *((None, None, None) if among is None else among),
             )
         return [
             ParkedDeadLetter(SharePartitionKey(group_id, str(row[0]), row[1]), row[2], row[3], row[4]) for row in rows
