@@ -35,8 +35,9 @@ BASES["Transaction"] = "OnThread"
 """The classes. A transaction lives on the thread of its producer."""
 METHODS: Final = {"__init__": "__init__", "__aiter__": "__iter__", "__anext__": "__next__"}
 """Special methods that are made, and their names without async. The bases have the others."""
-NEEDS_NO_LOOP: Final = frozenset({"acknowledge"})
-"""Ordinary methods that are called in the caller's thread: this saves two switches of threads for each record."""
+NEEDS_NO_LOOP: Final = frozenset({"acknowledge", "stop"})
+"""Ordinary methods that are called in the caller's thread: `acknowledge`, since this saves two switches of threads for
+each record, and `stop`, which must not wait in a signal handler."""
 ANSWERS: Final = {
     "Pending": ('"concurrent.futures.Future[Produced]"', "self._thread.later({})"),
     "Transaction": ('"Transaction"', "Transaction(self._thread, {})"),
@@ -111,6 +112,8 @@ class Module:
         if node.name in NEEDS_NO_LOOP and isinstance(node, ast.FunctionDef):
             return f"{method}({', '.join(given)})"
         function = f"lambda: {method}({', '.join(given)})" if given else method
+        if node.name == "__anext__":
+            return f"self._thread.next({function})"
         if node.name == "close":
             return f"self._end({function})"
         return f"self._thread.{'wait_for' if isinstance(node, ast.AsyncFunctionDef) else 'call'}({function})"

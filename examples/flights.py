@@ -171,7 +171,7 @@ async def consume(
                 else:
                     consumer.acknowledge(record)
                     accepted.append(record)
-            await consumer.commit()
+            (await consumer.commit()).raise_failures()
             for record in accepted:
                 tally.add(record.key, record.value)
             tally.deliveries += len(records)

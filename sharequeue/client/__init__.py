@@ -19,8 +19,8 @@ The life of a delivery, a range of offsets that one fetch acquired:
        │                 │ the next poll or commit sends them
        │                 ▼
        │             IN FLIGHT ─────────────────▶ lost answer, or a result that is unknown or retriable:
-       │                 │                        sent again, for request_timeout_ms
-       │ renew, applied  ├─────── refused ──────▶ AcknowledgementError
+       │                 │                        sent again, as long as request_timeout_ms says
+       │ renew, applied  ├─────── refused ──────▶ LOST: among the `failures` of a commit, the callback's, or logged
        └─────────────────┤
                          │ accept, release, reject: applied
                          ▼
@@ -37,9 +37,9 @@ whole document). Its subclasses are exported, too: `UnknownTopicOrPartition` and
 `ValueUndecodable`, or its subclass `ValueTooDeep`.
 """
 
+from sharequeue.client.consuming.acknowledging import Committed
 from sharequeue.client.consuming.deliveries import Record
 from sharequeue.client.consuming.record_stream import RecordStream
-from sharequeue.client.consuming.settling import Committed
 from sharequeue.client.consuming.share_consumer import ShareConsumer
 from sharequeue.client.errors import (
     AcknowledgementError,

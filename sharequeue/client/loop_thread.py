@@ -64,6 +64,13 @@ class LoopThread:
             future.cancel()
             raise
 
+    def next(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """As `wait_for`, for the next element of an iteration. Raises: StopIteration: there is none."""
+        try:
+            return self.wait_for(function)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
     def later(self, answer: Awaitable[T]) -> "concurrent.futures.Future[T]":
         """Await something in the loop's thread, in the background."""
 

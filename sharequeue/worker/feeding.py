@@ -11,8 +11,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sharequeue.client import AcknowledgementError, ApiError, Record, ShareConsumer
-from sharequeue.client.consuming.settling import Committed
+from sharequeue.client import AcknowledgementError, ApiError, Committed, Record, ShareConsumer
 from sharequeue.repeats import PART_DIED, Every
 from sharequeue.worker.job import Job
 from sharequeue.worker.judging import Breaker, Mismatches
@@ -352,5 +351,5 @@ class Feeding:
         self._closing = True
         try:
             await self._consumer.close()
-        except (ApiError, AcknowledgementError) as error:
+        except ApiError as error:
             log.warning("while the worker stopped: %s", error)

@@ -24,8 +24,9 @@ NOTHING_MS = 300
 class Network:
     """A real TCP hop before the gateway that can lose answers: the request arrives, the answer does not."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, own_port: int = 0) -> None:
         self._upstream_port = port
+        self._own_port = own_port
         self._losing: list[bytes] = []
         self.lost = asyncio.Event()
         self.open = asyncio.Event()
@@ -37,7 +38,7 @@ class Network:
         self._pumps: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "Network":
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._own_port)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
@@ -109,7 +110,8 @@ def port_of(stack: Stack) -> int:
 
 @contextlib.asynccontextmanager
 async def consumers(stack: Stack, group: str, *topics: str, **options: Any) -> AsyncIterator[ShareConsumer]:
-    async with ShareConsumer(stack.url, group, topics, **options) as consumer:
+    """A consumer whose polls fetch all there is, unless `options` say otherwise."""
+    async with ShareConsumer(stack.url, group, topics, **{"max_records": 500, **options}) as consumer:
         yield consumer
 
 
@@ -121,7 +123,7 @@ async def produce(stack: Stack, topic: str, *values: Any, **options: Any) -> Non
 async def seen_by_another(stack: Stack, group: str, topic: str, timeout_ms: float = 30_000) -> list[tuple[int, int]]:
     """The records that another member gets, as (offset, delivery count); they are released. A busy machine may take its
     time to hand out some: a test that expects none gives NOTHING_MS."""
-    async with ShareConsumer(stack.url, group, [topic], acknowledgement="explicit") as other:
+    async with consumers(stack, group, topic, acknowledgement="explicit") as other:
         records = await other.poll(timeout_ms)
         for record in records:
             other.acknowledge(record, "release")

@@ -199,9 +199,12 @@ async def test_failed_acknowledgements_are_listed_and_the_others_applied(
         ask(client, "POST", f"/v1/share-groups/{name}/acknowledge", theft)
         for record in records:
             consumer.acknowledge(record, "reject" if record.offset in (2, 3) else "accept")
-        with pytest.raises(AcknowledgementError, match="1 acknowledgements were not applied") as failed:
-            await consumer.commit()
-        (failure,) = failed.value.failures
+        committed = await consumer.commit()
+        assert committed == {(name, 0): 3}
+        (failure,) = committed.failures
+        assert [record.lost for record in records] == [False, False, True, True, False]
+        with pytest.raises(AcknowledgementError, match="1 acknowledgements were not applied"):
+            committed.raise_failures()
         assert (failure.topic, failure.partition, failure.first_offset, failure.last_offset) == (name, 0, 2, 3)
         assert (failure.code, failure.type, failure.retriable) == ("INVALID_RECORD_STATE", "reject", False)
         assert await consumer.commit() == {}
@@ -209,8 +212,8 @@ async def test_failed_acknowledgements_are_listed_and_the_others_applied(
 
 
 @in_event_loop
-async def test_a_poll_whose_acknowledgements_failed_loses_no_records(
-    stack: Stack, client: httpx.Client, name: str
+async def test_a_loop_goes_on_after_acknowledgements_that_were_refused(
+    stack: Stack, client: httpx.Client, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     configure(client, name, share_record_lock_duration_ms=1000)
     await produce(stack, name, 0)
@@ -220,9 +223,8 @@ async def test_a_poll_whose_acknowledgements_failed_loses_no_records(
         async with consumers(stack, name, name) as other:
             assert [record.delivery_count for record in await other.poll(60_000)] == [2]
             await produce(stack, name, 1)
-            with pytest.raises(AcknowledgementError):
-                await consumer.poll(60_000)
             assert [(record.value, record.delivery_count) for record in await consumer.poll(60_000)] == [(1, 1)]
+            assert f"1 acknowledgements were not applied: {name}-0 0..0 (accept)" in caplog.text
             assert await consumer.commit() == {(name, 0): 1}
 
 
@@ -265,8 +267,10 @@ async def test_records_that_another_member_finished_are_not_counted(
             while not [record.value for record in await other.poll()]:
                 pass
             assert await other.commit() == {(name, 0): 2}
+        committed = await consumer.commit()
+        assert committed == {}
         with pytest.raises(AcknowledgementError, match=r"0\.\.1 \(accept\): INVALID_RECORD_STATE: the lock had ended"):
-            await consumer.commit()
+            committed.raise_failures()
 
 
 @in_event_loop
@@ -320,7 +324,7 @@ def test_an_unknown_outcome_is_retried_until_the_timeout() -> None:
     assert (settled.committed, settled.failures, delivery.settled) == ({("t", 0): 2}, [], True)
     late = Delivery(batch)
     assert settled.add(late.take_chosen(), [unknown], patience_s=0) == []
-    with pytest.raises(AcknowledgementError, match=r"t-0 0\.\.1") as failed:
-        settled.raise_failures()
-    assert failed.value.failures[0].retriable
+    (failure,) = settled.take().failures
+    assert (failure.first_offset, failure.last_offset, failure.retriable) == (0, 1, True)
+    assert settled.take().failures == ()
     assert late.settled

@@ -7,13 +7,20 @@ words that were not applied, and nothing else may ever be raised.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import httpx
 import pytest
 import uvloop
 
-from sharequeue.client import AcknowledgementError, Producer, Record, ShareConsumer
+from sharequeue.client import (
+    AcknowledgementError,
+    AcknowledgementFailure,
+    Committed,
+    Producer,
+    Record,
+    ShareConsumer,
+)
 from sharequeue.stack.stack import Stack, temporary_stack
 
 PARTITIONS = 6
@@ -52,6 +59,7 @@ class Use:
             max_records=chance.choice([1, 10, 500]),
             follow_leaders=chance.random() < 0.4,
             request_timeout_ms=PATIENCE_MS,
+            on_acknowledged=self._heard,
         )
         if member:
             self.consumer.subscribe([group])
@@ -65,17 +73,14 @@ class Use:
         for _ in range(polls):
             if stop.is_set():
                 break
-            try:
-                records = await self.consumer.poll(self._chance.choice([0, 100, 500]))
-            except AcknowledgementError as error:
-                self._take_back(error)
-                continue
-            self._say(records)
+            self._say(await self.consumer.poll(self._chance.choice([0, 100, 500])))
             if self._chance.random() < 0.3:
                 self._said += self._returned
                 self._returned = []
-                await self._settle(self.consumer.commit)
-        await self._settle(self.consumer.close)
+                self._take_back((await self.consumer.commit()).failures)
+                self._settled()
+        await self.consumer.close()
+        self._settled()
 
     def _say(self, records: list[Record]) -> None:
         if self.kind == "implicit":
@@ -89,22 +94,25 @@ class Use:
             elif self.kind == "explicit":
                 self.consumer.acknowledge(record, "release")
 
-    async def _settle(self, how: Callable) -> None:
-        try:
-            await how()
-        except AcknowledgementError as error:
-            self._take_back(error)
+    def _settled(self) -> None:
         self._accepted.update(record.value for record in self._said if record.lock_remaining_ms > SURE_MS)
         self._late.update(record.value for record in self._said if record.lock_remaining_ms <= SURE_MS)
         self._said.clear()
 
-    def _take_back(self, error: AcknowledgementError) -> None:
-        ranges = [(f.topic, f.partition, range(f.first_offset, f.last_offset + 1)) for f in error.failures]
-        self._said = [
-            record
-            for record in self._said
-            if not any((record.topic, record.partition) == at[:2] and record.offset in at[2] for at in ranges)
-        ]
+    def _heard(self, _: Committed, error: Exception | None) -> None:
+        if isinstance(error, AcknowledgementError):
+            self._take_back(error.failures)
+
+    def _take_back(self, failures: Sequence[AcknowledgementFailure]) -> None:
+        ranges = [(f.topic, f.partition, range(f.first_offset, f.last_offset + 1)) for f in failures]
+        self._said, self._returned = (
+            [
+                record
+                for record in records
+                if not any((record.topic, record.partition) == at[:2] and record.offset in at[2] for at in ranges)
+            ]
+            for records in (self._said, self._returned)
+        )
 
 
 class Clients:
@@ -143,7 +151,7 @@ class Clients:
         ):
             while not await self._all_finished(http):
                 records = await consumer.poll(500)
-                await consumer.commit()
+                (await consumer.commit()).raise_failures()
                 self.accepted.update(record.value for record in records)
 
     async def _all_finished(self, http: httpx.AsyncClient) -> bool:

@@ -85,7 +85,7 @@ class Consumption:
                 self._to_release.append(record)
             else:
                 self._consumer.acknowledge(record, self._word, reason=self._reason if self._word == "reject" else None)
-        await self._consumer.commit()
+        (await self._consumer.commit()).raise_failures()
 
     def _give_back(self, records: Sequence[Record]) -> None:
         """Release records that were not printed: nobody has begun with them."""
@@ -96,4 +96,4 @@ class Consumption:
         """Release the records of --release. It is done at the end, or they would be fetched and printed again."""
         for record in self._to_release:
             self._consumer.acknowledge(record, "release", reason=self._reason)
-        await self._consumer.commit()
+        (await self._consumer.commit()).raise_failures()

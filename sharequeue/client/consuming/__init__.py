@@ -17,5 +17,5 @@
       deliveries ───▶ outcomes          the life of a delivery, in the picture of `sharequeue.client`
 
 `record_stream` stands beside `share_consumer`: its records come on one connection, so it needs neither polling nor
-fetching.
+fetching. `dealing` decides how many records a consumer asks for.
 """

@@ -102,23 +102,34 @@ class Results(Generic[R]):
             self.refused(run, error.error.code, error.detail, retriable=error.error.retriable)
 
 
+class Committed(dict[tuple[str, int], int]):
+    """Counts the offsets that were settled, by (topic, partition). `failures`: the runs that were not; another member
+    may get their records."""
+
+    failures: tuple[AcknowledgementFailure, ...] = ()
+
+    def raise_failures(self) -> None:
+        """Raises: AcknowledgementError: there are failures."""
+        if self.failures:
+            raise AcknowledgementError(self.failures)
+
+
 class Settled(Results[OutcomeRun]):
     """The results of a consumer's acknowledgements, gathered over calls."""
 
     def __init__(self) -> None:
-        self.committed: dict[tuple[str, int], int] = {}
-        """How many offsets were settled, by (topic, partition)."""
+        self.committed = Committed()
         self.failures: list[AcknowledgementFailure] = []
         self.renewed: list[Record] = []
         """Records whose lock the user renewed: they need another outcome."""
         self.touched: list[Delivery] = []
         """Deliveries of which an acknowledgement got its result."""
 
-    def raise_failures(self) -> None:
-        """Raises: AcknowledgementError: with the failures since the last call."""
-        if self.failures:
-            failures, self.failures = self.failures, []
-            raise AcknowledgementError(failures)
+    def take(self) -> Committed:
+        """Return the results since the last call."""
+        taken, self.committed = self.committed, Committed()
+        taken.failures, self.failures = tuple(self.failures), []
+        return taken
 
     def applied(self, run: OutcomeRun) -> None:
         self._touch(run)
@@ -130,6 +141,8 @@ class Settled(Results[OutcomeRun]):
 
     def refused(self, run: OutcomeRun, code: str, detail: str, *, retriable: bool) -> None:
         self._touch(run)
+        if not retriable:
+            run.delivery.lost.update(range(run.first_offset, run.last_offset + 1))
         self.failures.append(run.failure(code, detail, retriable))
 
     def _touch(self, run: OutcomeRun) -> None:

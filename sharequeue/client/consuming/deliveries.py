@@ -121,12 +121,14 @@ class Record:
 
 
 class Polled(list[Record]):
-    """The records that a poll returned. A loop over them begins each record that it reaches."""
+    """The records that a poll returned. A loop over them begins each record that it reaches, and ends if the consumer
+    is stopped."""
 
     def __iter__(self) -> Iterator[Record]:
         for record in super().__iter__():
             record.begin()
-            yield record
+            if record.offset not in record.delivery.given_back:  # after `begin`: see `give_back`
+                yield record
 
 
 class Delivery:
@@ -135,8 +137,8 @@ class Delivery:
     `undecided`: offsets of records without an outcome. `chosen`: outcomes that were chosen and not sent yet.
     `in_flight`: how many acknowledgements were sent, or wait to be sent, and have no result. `in_transactions`: offsets
     that a transaction settles when it commits; until then they are held. `group`, `member_id`: who holds it.
-    `begun_to`: the last offset that the program began to work on; -1: none. `undecodable`: the last offset whose value
-    could not be decoded; -1: none.
+    `begun_to`: the last offset that the program began to work on; -1: none. `given_back`: what a consumer that was
+    stopped gave back. `undecodable`: the last offset whose value could not be decoded; -1: none.
     """
 
     __slots__ = (
@@ -146,6 +148,7 @@ class Delivery:
         "deadline",
         "delivery_count",
         "first_offset",
+        "given_back",
         "group",
         "in_flight",
         "in_transactions",
@@ -178,6 +181,7 @@ class Delivery:
         self.renew_at = 0.0
         self.in_flight = 0
         self.begun_to = self.undecodable = -1
+        self.given_back: set[int] = set()
         self.records = {message.offset: Record(message, self) for message in batch.records or ()}
         self.undecided = set(self.records)
         self.chosen: dict[int, Outcome] = {}
@@ -275,6 +279,20 @@ def never_begun_runs(held: dict[Delivery, None]) -> list["OutcomeRun"]:
         if offset not in delivery.lost:
             by_delivery.setdefault(delivery, {})[offset] = NEVER_BEGUN
     return [OutcomeRun(delivery, *run) for delivery, chosen in by_delivery.items() for run in outcome_runs(chosen)]
+
+
+def give_back(held: dict[Delivery, None]) -> None:
+    """Choose to release what lies behind the last record that the program began; its loop does not reach that any more.
+
+    The loop may run in another thread. It begins a record and then looks at `given_back`; this adds to `given_back` and
+    then looks at what is begun. So one of both sees the other.
+    """
+    for delivery, offset in list(never_begun(held)):
+        delivery.given_back.add(offset)
+        if offset > delivery.begun_to:
+            delivery.choose(offset, NEVER_BEGUN)
+        else:
+            delivery.given_back.discard(offset)
 
 
 def releases(held: dict[Delivery, None]) -> list["OutcomeRun"]:

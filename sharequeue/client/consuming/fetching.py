@@ -215,6 +215,8 @@ class Fetching:
             self._epoch = 1 if epoch in (OPEN, MAX_INT32) else epoch + 1
         if named:
             self._refresh_at = time.monotonic() + METADATA_REFRESH_S
+            if not response.errors:
+                self._logged.clear()
         if self._following is not None:
             places = [(batch.topic, batch.partition) for batch in response.batches]
             await self._following.learn(places, response.leaders)
@@ -252,7 +254,6 @@ class Fetching:
     def faults(self, response: FetchResponse) -> list[ApiError]:
         """The errors of partitions; each is logged once. Their topics are named again soon."""
         if not response.errors:
-            self._logged.clear()
             return []
         self.name_topics_soon(MISSING_TOPIC_REFRESH_S)
         faults = []

@@ -24,6 +24,8 @@ LEAVE: Final = -1
 EVICTED: Final = tuple(BY_CODE[code] for code in ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"))
 """The group evicted this member: others may have its partitions."""
 HEARTBEAT_DEADLINE_S: Final = 5.0
+IDLE_S: Final = 300.0
+"""A member whose consumer was not used for so long leaves, unless its program names another time."""
 
 T = TypeVar("T")
 Assignment = Mapping[str, list[int]]

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from typing import Final
@@ -17,10 +18,14 @@ from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue.repeats import CALL
 from sharequeue_http.forms.errors import ApiError
 
+log = logging.getLogger(__name__)
+
 EARLY: Final = 0.5
 """A fetch that found nothing in less than this part of its time did not wait: something keeps it from fetching."""
 SHORTEST_CALL_S: Final = 1.0
 """An acknowledge call of a poll gets this long at least, however little is left of the poll."""
+SAID_AFTER_S: Final = 5.0
+"""A service that does not answer for so long is logged, once."""
 
 
 class Polling:
@@ -28,7 +33,7 @@ class Polling:
 
     Args:
         ready: takes the records that fetches acquired.
-        patience_s: how long failures that may pass are waited out.
+        patience_s: how long failures that may pass are waited out; inf: always.
     """
 
     def __init__(
@@ -40,6 +45,8 @@ class Polling:
         self._ready = ready
         self._patience_s = patience_s
         self._failing_since: float | None = None
+        self._said = False
+        """Whether it is logged that the service does not answer."""
         self.membership: Membership | None = None
         """Set when the consumer subscribes."""
 
@@ -49,7 +56,7 @@ class Polling:
         return self._failing_since is not None
 
     async def fetch(self, deadline: float, *, renews: bool) -> None:
-        """Fetch until a record is ready, an acknowledgement failed, or the deadline passed.
+        """Fetch until a record is ready, or the deadline passed.
 
         Args:
             renews: acknowledgements to send renew records. These are ready then, and nothing is fetched.
@@ -67,22 +74,20 @@ class Polling:
                     await self._settling.send(
                         acknowledgements, self._settling.settled, max(SHORTEST_CALL_S, max_wait_s)
                     )
-                if not self._over:
+                if not self._ready:
                     fetched = await self._fetch_once(max_wait_s)
                     if fetched is None and time.monotonic() < deadline:
                         continue
                     fault = None if fetched is None else self._receive(fetched)
-                self._failing_since = None
+                self._answered()
             except ApiError as error:
                 self._check_passing(error)
                 fault = error
             now = time.monotonic()
-            if self._over:
+            if self._ready:
                 return
             if fault is not None and fault.error not in MISSING_TOPIC:
-                self._failing_since = self._failing_since or asked_at
-                if now - self._failing_since >= self._patience_s:
-                    raise fault
+                self._failed(fault, asked_at, now)
             if now >= deadline:
                 return
             if fault is None and now - asked_at >= EARLY * min(max_wait_s, MAX_WAIT_MS / 1000):
@@ -93,9 +98,20 @@ class Polling:
             pause_s = CALL.after(pause_s)
             await CALL.pause(max(pause_s, (fault and fault.retry_after_s) or 0), at_most_s=deadline - now)
 
-    @property
-    def _over(self) -> bool:
-        return bool(self._ready or self._settling.settled.failures)
+    def _answered(self) -> None:
+        if self._said:
+            log.warning("the service answers again")
+        self._failing_since, self._said = None, False
+
+    def _failed(self, fault: ApiError, asked_at: float, now: float) -> None:
+        """Wait for the service. Raises: ApiError: it failed for as long as `patience_s`."""
+        self._failing_since = self._failing_since or asked_at
+        failing_s = now - self._failing_since
+        if failing_s >= self._patience_s:
+            raise fault
+        if failing_s >= SAID_AFTER_S and not self._said:
+            self._said = True
+            log.warning("waiting for the service: %s", fault.detail)
 
     def _check_passing(self, error: ApiError) -> None:
         """Raises the error if trying again cannot help."""

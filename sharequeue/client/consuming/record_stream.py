@@ -8,6 +8,7 @@ open ──▶ events ──▶ records, handed out one by one ──▶ `acknow
 import asyncio
 import contextlib
 import logging
+import math
 import time
 import uuid
 from collections import deque
@@ -41,6 +42,8 @@ SILENCE_S: Final = 60.0
 """A connection that brings nothing for so long, not even a heartbeat, is lost."""
 OPEN_S: Final = 10.0
 CLOSE_S: Final = 5.0
+PATIENCE_S: Final = 30.0
+"""The longest time that an outcome may stay unknown."""
 _decoder: Final = msgspec.json.Decoder(FetchResponse)
 
 
@@ -55,7 +58,7 @@ class RecordStream(OneLoop):
         member_id: 1 to 36 characters; made when None. Two streams must not share one.
         window: the most records that are held at a time. resume_ms: how long the service keeps them for a lost
             connection.
-        request_timeout_ms: how long the service may be out of reach before that is an error.
+        request_timeout_ms: how long the service may be out of reach before that is an error. None: the loop waits.
         token, headers, ca: as of Producer.
 
     Example:
@@ -79,7 +82,7 @@ class RecordStream(OneLoop):
         member_id: str | None = None,
         window: int = 100,
         resume_ms: int = 5000,
-        request_timeout_ms: float = 30_000,
+        request_timeout_ms: float | None = None,
         token: Token | None = None,
         headers: Mapping[str, str] | None = None,
         ca: str | None = None,
@@ -91,9 +94,9 @@ class RecordStream(OneLoop):
         names = [topics] if isinstance(topics, str) else list(topics)
         query = {"topic": ",".join(names), "member_id": self.member_id, "window": window, "resume_ms": resume_ms}
         self._target = f"{path_of(apis.STREAM_RECORDS, group=group)}?{urlencode(query)}"
-        self._patience_s = request_timeout_ms / 1000
+        self._patience_s = math.inf if request_timeout_ms is None else request_timeout_ms / 1000
         self._client = Client(url, login=Login(token, headers), ca=ca)
-        self._acknowledging = Acknowledging(self._client, group, self.member_id, self._patience_s)
+        self._acknowledging = Acknowledging(self._client, group, self.member_id, min(self._patience_s, PATIENCE_S))
         self._events: EventReader | None = None
         self._last_id = ""
         self._ready: deque[Record] = deque()
@@ -164,7 +167,7 @@ class RecordStream(OneLoop):
         finally:
             if delivery.settled:
                 self._held.pop(delivery, None)
-        settled.raise_failures()
+        settled.take().raise_failures()
 
     async def close(self) -> None:
         """End the stream, and release what has no outcome. What the loop has not reached is no attempt.

@@ -43,7 +43,7 @@ class Renewing:
 
     Args:
         held: the consumer's deliveries. `settling.py` adds and removes them.
-        max_idle_s: a consumer that was not used for so long may hang, and its locks are no longer renewed.
+        max_idle_s: a consumer that was not used for so long may hang, and its locks are no longer renewed; inf: never.
     """
 
     def __init__(

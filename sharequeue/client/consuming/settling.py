@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from sharequeue.client.consuming.acknowledging import Acknowledging, Settled, in_one_call
+from sharequeue.client.consuming.acknowledging import Acknowledging, Committed, Settled, in_one_call
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, releases
 from sharequeue.client.consuming.fetching import MISSING_TOPIC, Fetching
 from sharequeue.client.errors import AcknowledgementError
@@ -19,7 +19,6 @@ from sharequeue_http.forms.errors import ApiError
 
 log = logging.getLogger(__name__)
 
-Committed = dict[tuple[str, int], int]
 CommitCallback = Callable[[Committed, Exception | None], None]
 
 
@@ -30,7 +29,7 @@ class Settling:
         fetching: holds the acknowledgements of a fetch whose answer was lost.
         ready: takes the records whose lock the user renewed; the next poll returns them again.
         patience_s: how long an outcome may stay unknown before it counts as failed.
-        on_acknowledged: gets what polls and `close` settled, and failures in place of the next poll.
+        on_acknowledged: gets what polls and `close` settled. Without it failures are logged.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Settling:
         self.held: dict[Delivery, None] = {}
         """Deliveries of which something is open, in the order of their acquisition."""
         self.settled = Settled()
-        """Its failures are raised by the next poll, or when the consumer is closed."""
+        """The results of what polls and `close` sent."""
 
     @property
     def must_send(self) -> bool:
@@ -110,43 +109,34 @@ class Settling:
             record.renewed_until = time.monotonic() + record.delivery.lock_duration_s
             self._ready.append(record)
         settled.renewed.clear()
-        if settled is self.settled and self._on_acknowledged is not None:
-            committed, settled.committed = settled.committed, {}
-            failures, settled.failures = settled.failures, []
-            if committed or failures:
-                self._on_acknowledged(committed, AcknowledgementError(failures) if failures else None)
+        if settled is self.settled and (settled.committed or settled.failures):
+            self._tell(settled.take(), None, self._on_acknowledged)
+
+    @staticmethod
+    def _tell(taken: Committed, fault: ApiError | None, callback: CommitCallback | None) -> None:
+        """Pass on what was settled. Without a callback failures are logged."""
+        refused = AcknowledgementError(taken.failures) if taken.failures else None
+        if callback is not None:
+            callback(taken, fault or refused)
+        elif refused is not None:
+            log.warning("%s", refused)
 
     # Commits
 
-    async def commit(self, acknowledgements: list[OutcomeRun]) -> Committed:
-        """Settle acknowledgements. Returns: how many offsets, by (topic, partition).
-
-        Raises: AcknowledgementError: some were not applied. ApiError: the outcome is not known yet.
-        """
-        settled = Settled()
-        await self.send(acknowledgements, settled)
-        settled.raise_failures()
-        return settled.committed
-
     def commit_in_background(self, acknowledgements: list[OutcomeRun], callback: CommitCallback | None) -> None:
-        """As `commit`. The callback gets the result; without one, `settled` keeps the failures."""
+        """As `send`, in a task. The callback gets the result; without one, `on_acknowledged`."""
         task = asyncio.get_running_loop().create_task(self._commit_in_background(acknowledgements, callback))
         self._commits.add(task)
         task.add_done_callback(self._commits.discard)
 
     async def _commit_in_background(self, acknowledgements: list[OutcomeRun], callback: CommitCallback | None) -> None:
         settled = Settled()
-        fault: Exception | None = None
+        fault: ApiError | None = None
         try:
             await self.send(acknowledgements, settled)
-            settled.raise_failures()
-        except (ApiError, AcknowledgementError) as error:
+        except ApiError as error:
             fault = error
-        callback = callback or self._on_acknowledged
-        if callback is not None:
-            callback(settled.committed, fault)
-        elif isinstance(fault, AcknowledgementError):
-            self.settled.failures += fault.failures
+        self._tell(settled.take(), fault, callback or self._on_acknowledged)
 
     # Closing
 

@@ -4,7 +4,10 @@ This file has the methods that a program calls, and the three modes of acknowled
 `settling.py` settles.
 """
 
+import asyncio
+import contextlib
 import logging
+import math
 import time
 import uuid
 from collections import deque
@@ -12,17 +15,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from sharequeue.client.consuming.acknowledging import Acknowledging
-from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Polled, Record
+from sharequeue.client.consuming.acknowledging import Acknowledging, Committed, Settled
+from sharequeue.client.consuming.dealing import FIRST_OF_LOOP, FIRST_OF_POLL, MOST, Dealing
+from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Polled, Record, give_back
 from sharequeue.client.consuming.fetching import Fetching, FetchLimits
-from sharequeue.client.consuming.membership import Membership
+from sharequeue.client.consuming.membership import IDLE_S, Membership
 from sharequeue.client.consuming.outcomes import outcome_of
 from sharequeue.client.consuming.polling import Polling
 from sharequeue.client.consuming.renewing import Renewing
-from sharequeue.client.consuming.settling import CommitCallback, Committed, Settling
-from sharequeue.client.errors import AcknowledgementError, IllegalState, OneLoop
+from sharequeue.client.consuming.settling import CommitCallback, Settling
+from sharequeue.client.errors import IllegalState, OneLoop
 from sharequeue.client.following import FollowingClient
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
+from sharequeue.repeats import CALL, Tries
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.calling.login import Login, Token
 from sharequeue_http.forms.errors import ApiError
@@ -30,6 +35,8 @@ from sharequeue_http.forms.errors import ApiError
 log = logging.getLogger(__name__)
 
 ITERATION_WAIT_MS: Final = 30_000
+PATIENCE_S: Final = 30.0
+"""How long one call tries to send outcomes, and how long one may stay unknown, if the program names no time."""
 CLOSE_DEADLINE_S: Final = 5.0
 FAILING_CLOSE_DEADLINE_S: Final = 1.0
 """The deadline of each call that `close` makes, if the service did not answer the last poll."""
@@ -48,20 +55,24 @@ class ShareConsumer(OneLoop):
         topics: names. Fetches from all their partitions without joining the group, and waits for topics that do not
             exist yet. `subscribe` joins the group instead.
         member_id: 1 to 36 characters; made when None. Two consumers must not share one.
-        max_records, max_bytes, min_bytes, batch_size, acquire_mode: as in fetchRecords, for each poll.
+        max_records: how many records a fetch returns at most. None: as many as the program handles within 0.2 seconds,
+            by the time that those before took, at most 500; first 10 for `poll`, and 1 for a loop over the consumer. A
+            deferred consumer fetches 500.
+        max_bytes, min_bytes, batch_size, acquire_mode: as in fetchRecords, for each poll.
         priority: the topics are in the order of priority, as in fetchRecords: each fetch takes records of the first
             topic that has some. With a small max_records an urgent record waits for few others.
         lock_duration_ms: how long a record stays locked without a renewal; None: as long as the group's setting says.
-        renew: renew the locks of held records in the background, where the group allows it, as long as the consumer is
-            used at least every `max_poll_interval_ms`.
+        renew: renew the locks of held records in the background, where the group allows it.
         follow_leaders: call the gateway that leads most of what is fetched, once answers name it. That saves a hop, and
             needs no share session. For consumers that reach every gateway by its own URL. Leaders get the token, too,
             but not `headers`; from a URL of https no leader of http is followed.
-        request_timeout_ms: how long the service may be out of reach, or an outcome unknown, before that is an error.
+        request_timeout_ms: how long the service may be out of reach before that is an error. None: polls and commits
+            wait until it is back.
         max_poll_interval_ms: a consumer that was not used for so long renews no locks, gives back the records that it
-            has not begun, and leaves the group.
-        on_acknowledged: gets (committed, error), as the callback of `commit_async`, for the outcomes that a poll or
-            `close` sent. A failure goes to it and is not raised.
+            has not begun, and leaves the group. None: it renews as long as its process lives; a member that does not
+            poll leaves the group after five minutes, and joins again with its next poll.
+        on_acknowledged: gets (committed, error), as the callback of `commit_async`, for the outcomes that a poll,
+            `stop` or `close` sent. Without it failures are logged.
         token, headers, ca: as of Producer.
 
     Example:
@@ -83,7 +94,7 @@ class ShareConsumer(OneLoop):
         *,
         member_id: str | None = None,
         acknowledgement: Literal["implicit", "explicit", "deferred"] = "implicit",
-        max_records: int = 500,
+        max_records: int | None = None,
         max_bytes: int = 52_428_800,
         min_bytes: int = 1,
         batch_size: int | None = None,
@@ -92,8 +103,8 @@ class ShareConsumer(OneLoop):
         priority: bool = False,
         renew: bool = True,
         follow_leaders: bool = False,
-        request_timeout_ms: float = 30_000,
-        max_poll_interval_ms: float = 300_000,
+        request_timeout_ms: float | None = None,
+        max_poll_interval_ms: float | None = None,
         on_acknowledged: CommitCallback | None = None,
         token: Token | None = None,
         headers: Mapping[str, str] | None = None,
@@ -101,17 +112,20 @@ class ShareConsumer(OneLoop):
     ) -> None:
         if acknowledgement not in ("implicit", "explicit", "deferred"):
             raise ValueError(f"acknowledgement is implicit, explicit or deferred, not {acknowledgement!r}")
-        if not 1 <= max_records <= MAX_INT32:
+        if max_records is not None and not 1 <= max_records <= MAX_INT32:
             raise ValueError("max_records must be at least 1")
         self.member_id = member_id or str(uuid.uuid4())
         self.group = group
         self._implicit = acknowledgement == "implicit"
         self._explicit = acknowledgement == "explicit"
-        patience_s = request_timeout_ms / 1000
-        self._max_poll_interval_s = max_poll_interval_ms / 1000
+        self._patience_s = math.inf if request_timeout_ms is None else request_timeout_ms / 1000
+        answer_s = PATIENCE_S if request_timeout_ms is None else self._patience_s
+        idle_s = math.inf if max_poll_interval_ms is None else max_poll_interval_ms / 1000
+        self._member_idle_s = IDLE_S if max_poll_interval_ms is None else idle_s
         self._client = (FollowingClient if follow_leaders else Client)(url, login=Login(token, headers), ca=ca)
         mode = AcquireMode(acquire_mode)
-        limits = FetchLimits(max_records, max_bytes, min_bytes, batch_size, mode, lock_duration_ms, priority)
+        self._dealing = Dealing() if max_records is None and acknowledgement != "deferred" else None
+        limits = FetchLimits(max_records or MOST, max_bytes, min_bytes, batch_size, mode, lock_duration_ms, priority)
         self._ready: deque[Record] = deque()
         """Acquired, not handed out yet."""
         self._returned: list[Delivery] = []
@@ -119,12 +133,13 @@ class ShareConsumer(OneLoop):
         self._current: Record | None = None
         """The record that the iteration handed out last."""
         self._fetching = Fetching(self._client, group, self.member_id, limits)
-        acknowledging = Acknowledging(self._client, group, self.member_id, patience_s)
-        self._settling = Settling(acknowledging, self._fetching, self._ready, patience_s, on_acknowledged)
-        self._renewing = Renewing(acknowledging, self._settling.held, self._max_poll_interval_s, enabled=renew)
-        self._polling = Polling(self._fetching, self._settling, self._renewing, self._ready, patience_s)
-        self._under_way = False
-        """Whether a poll is."""
+        acknowledging = Acknowledging(self._client, group, self.member_id, answer_s)
+        self._settling = Settling(acknowledging, self._fetching, self._ready, answer_s, on_acknowledged)
+        self._renewing = Renewing(acknowledging, self._settling.held, idle_s, enabled=renew)
+        self._polling = Polling(self._fetching, self._settling, self._renewing, self._ready, self._patience_s)
+        self._under_way: asyncio.Timeout | None = None
+        """Of the poll that is under way; `stop` ends it."""
+        self._stopped = False
         self._closed = False
         self._fetching.subscribe([topics] if isinstance(topics, str) else list(topics))
 
@@ -136,7 +151,7 @@ class ShareConsumer(OneLoop):
     ) -> None:
         try:
             await self.close()
-        except (ApiError, AcknowledgementError) as error:
+        except ApiError as error:
             if fault is None:
                 raise
             log.warning("while the consumer was closed: %s", error)
@@ -157,12 +172,12 @@ class ShareConsumer(OneLoop):
         """Join the group for these topics, in place of the earlier ones. Polls then fetch what the group assigns.
 
         A background task sends heartbeats. A member that the group evicted joins again. A member that was not used for
-        max_poll_interval_ms leaves, and joins again with the next poll. Without topics the member leaves. Held records
-        stay held. Call it inside the event loop.
+        max_poll_interval_ms (None: five minutes) leaves, and joins again with the next poll. Without topics the member
+        leaves. Held records stay held. Call it inside the event loop.
         """
         membership = self._polling.membership
         if membership is None:
-            membership = Membership(self._client, self.group, self.member_id, self._max_poll_interval_s)
+            membership = Membership(self._client, self.group, self.member_id, self._member_idle_s)
             self._polling.membership = membership
             self._fetching.assign({})
         membership.subscribe([topics] if isinstance(topics, str) else topics)
@@ -179,11 +194,9 @@ class ShareConsumer(OneLoop):
             max_records: fetch no more this time; None: as many as the consumer's own `max_records`.
 
         Raises: IllegalState: in explicit mode, a record of an earlier poll is not acknowledged.
-            AcknowledgementError: earlier acknowledgements were not applied; the next poll returns the records of this
-                one.
             ApiError: the service refused, or was out of reach for request_timeout_ms.
         """
-        await self._fill(timeout_ms / 1000, max_records)
+        await self._fill(timeout_ms / 1000, FIRST_OF_POLL, max_records)
         records = Polled(self._ready)
         self._returned = list(dict.fromkeys(record.delivery for record in self._ready))
         self._ready.clear()
@@ -193,35 +206,54 @@ class ShareConsumer(OneLoop):
         return self
 
     async def __anext__(self) -> Record:
-        """The next record; there is always another. In implicit mode this accepts the one before. Raises: as `poll`."""
+        """The next record; there is always another, until `stop`. In implicit mode this accepts the one before.
+
+        Raises: as `poll`.
+        """
         self._check_open()
         self._accept_returned()
-        while not self._ready:
-            await self._fill(ITERATION_WAIT_MS / 1000)
+        while self._stopped or not self._ready:
+            if self._stopped:
+                raise StopAsyncIteration
+            await self._fill(ITERATION_WAIT_MS / 1000, FIRST_OF_LOOP)
         self._current = self._ready.popleft()
         self._current.begin()
         self._used()
         return self._current
 
-    async def _fill(self, timeout_s: float, max_records: int | None = None) -> None:
-        """Send the outcomes that were chosen, and wait until records are ready or the time is over."""
+    async def _fill(self, timeout_s: float, first: int, max_records: int | None = None) -> None:
+        """Send the outcomes that were chosen, and wait until records are ready or the time is over.
+
+        `first`: how many to fetch if no time of records is known yet.
+        """
         self._check_loop()
         self._check_open()
         if self._under_way:
             raise IllegalState("a poll is under way already")
         if not self.subscription:
             raise IllegalState("subscribe to topics first")
+        if self._stopped:
+            return
         if self._explicit:
             self._check_acknowledged()
         self._accept_returned()
         self._used()
+        if self._dealing is not None:
+            dealt = self._dealing.asked(time.monotonic(), first)
+            max_records = max_records or dealt
         self._fetching.max_records = max_records
-        self._under_way = True
         try:
-            await self._polling.fetch(time.monotonic() + timeout_s, renews=self._settling.collect())
+            async with asyncio.timeout(None) as self._under_way:
+                await self._polling.fetch(time.monotonic() + timeout_s, renews=self._settling.collect())
+        except TimeoutError:
+            if not self._stopped:
+                raise
         finally:
-            self._under_way = False
-        self._settling.settled.raise_failures()
+            self._under_way = None
+        if self._stopped:
+            self._ready.clear()  # `close` gives them back
+        if self._dealing is not None:
+            self._dealing.handed_out(len(self._ready), time.monotonic())
 
     def _check_acknowledged(self) -> None:
         left = sum(len(delivery.undecided) for delivery in self._settling.held) - len(self._ready)
@@ -272,17 +304,24 @@ class ShareConsumer(OneLoop):
     async def commit(self) -> Committed:
         """Settle every chosen outcome; in implicit mode, accept what was handed out. Returns when it is durable.
 
-        Returns: how many offsets were settled, by (topic, partition).
-        Raises: AcknowledgementError: some were not applied; the others were. ApiError: the outcome is not known yet;
-            commit again, which is safe.
+        Returns: how many offsets were settled, by (topic, partition). Its `failures` are those that were refused,
+            because the lock had ended, for example.
+        Raises: ApiError: the outcome is not known yet; commit again, which is safe.
         """
         self._check_open()
-        return await self._settling.commit(self._take_to_commit())
+        settled, tries = Settled(), Tries(CALL, self._patience_s)
+        while True:
+            try:
+                await self._settling.send(self._take_to_commit(), settled)
+                return settled.take()
+            except ApiError as error:
+                if self._stopped or not error.error.retriable or not await tries.pause():
+                    raise
 
     def commit_async(self, callback: CommitCallback | None = None) -> None:
         """As `commit`, in the background. The event loop calls `callback(committed, error)` at the end.
 
-        Without a callback `on_acknowledged` gets the result, or the next poll or `close` raises a failure.
+        Without a callback `on_acknowledged` gets the result; without that, too, failures are logged.
         """
         self._check_open()
         self._settling.commit_in_background(self._take_to_commit(), callback)
@@ -291,10 +330,40 @@ class ShareConsumer(OneLoop):
         self._check_loop()
         self._accept_returned()
         self._used()
+        return self._take_chosen()
+
+    def _take_chosen(self) -> list[OutcomeRun]:
         self._settling.collect()
-        if self._under_way:  # the poll itself sends the unanswered ones again
+        if self._under_way is not None:  # the poll itself sends the unanswered ones again
             return self._settling.take_unsent()
         return self._settling.take_all()
+
+    # The end
+
+    @property
+    def stopped(self) -> bool:
+        """Tell whether `stop` was called."""
+        return self._stopped
+
+    def stop(self) -> None:
+        """End the loops over the consumer and over what its last poll returned; a poll under way returns nothing.
+
+        What the program has not begun goes back at once, as no attempt. It may finish the record in hand, settle it and
+        `close`. Any thread and any signal handler may call this, at any time.
+        """
+        self._stopped = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._give_back)
+
+    def _give_back(self) -> None:
+        if self._closed:
+            return
+        self._ready.clear()
+        if self._under_way is not None and not self._under_way.expired():
+            self._under_way.reschedule(0)
+        give_back(self._settling.held)
+        self._settling.commit_in_background(self._take_chosen(), None)
 
     async def close(self) -> None:
         """Settle what has an outcome, release everything else, close the session and the connections.
@@ -303,7 +372,7 @@ class ShareConsumer(OneLoop):
         reaches it, or when its key or value is read. `close` also releases the records that a cancelled poll or a poll
         with a lost answer has acquired.
 
-        Raises: AcknowledgementError, ApiError: as `commit`; the consumer is closed all the same.
+        Raises: ApiError: the outcomes are not known; the consumer is closed all the same.
         """
         self._check_loop()
         if self._closed:
@@ -320,7 +389,6 @@ class ShareConsumer(OneLoop):
                 await self._settling.release_held(self._closing_deadline_s())
                 if membership is not None:
                     await membership.close(self._closing_deadline_s())
-            self._settling.settled.raise_failures()
         finally:
             await self._client.close()
 

@@ -1,0 +1,164 @@
+"""Loops over a consumer: they outlast a gateway that is away, share slow records, and end when it is stopped."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections import Counter
+
+import httpx
+import pytest
+
+from sharequeue.client import ShareConsumer, sync
+from sharequeue.client.consuming import fetching
+from sharequeue.stack.stack import Stack
+from tests.http.calls import Gateway
+from tests.http.client_calls import Network, configure, consumers, in_event_loop, port_of, produce, until
+from tests.http.test_never_begun import counts
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: Stack) -> Stack:
+    """The shared stack: no test here stops a service."""
+    return shared_stack
+
+
+@in_event_loop
+async def test_a_loop_waits_for_a_gateway_that_is_away(
+    stack: Stack, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await produce(stack, name, 0, 1)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        consumer = ShareConsumer(f"http://127.0.0.1:{port}", name, [name])
+        assert await consumer.poll(0) == []
+        consumer._polling._failing_since = time.monotonic() - 3600
+        assert await consumer.poll(300) == []
+    assert "waiting for the service: cannot reach" in caplog.text
+    waiting = asyncio.ensure_future(anext(consumer))
+    async with Network(port_of(stack), port):
+        assert (await waiting).value == 0
+        assert "the service answers again" in caplog.text
+        await consumer.close()
+
+
+@in_event_loop
+async def test_a_commit_waits_for_a_gateway_that_is_away(stack: Stack, name: str) -> None:
+    await produce(stack, name, 0)
+    async with Network(port_of(stack)) as network:
+        consumer = ShareConsumer(network.url, name, [name], acknowledgement="explicit")
+        consumer._settling._acknowledging._patience_s = 0.2  # for one call
+        (record,) = await consumer.poll()
+        consumer.acknowledge(record)
+        network.open.clear()
+        await consumer._fetching._client.close()
+        committing = asyncio.ensure_future(consumer.commit())
+        assert await asyncio.wait([committing], timeout=1) == (set(), {committing})
+        network.open.set()
+        assert await committing == {(name, 0): 1}
+        await consumer.close()
+
+
+@in_event_loop
+async def test_locks_are_renewed_however_long_a_program_works(stack: Stack, client: httpx.Client, name: str) -> None:
+    configure(client, name, share_record_lock_duration_ms=1000)
+    await produce(stack, name, 0)
+    async with consumers(stack, name, name, acknowledgement="explicit") as consumer:
+        (record,) = await consumer.poll()
+        consumer._renewing._used_at -= 24 * 3600
+        acquired_until = record.delivery.deadline
+        await until(lambda: record.delivery.deadline > acquired_until)
+        assert not record.lost
+
+
+@in_event_loop
+async def test_a_topic_of_later_is_one_log_line(
+    stack: Stack, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "MISSING_TOPIC_REFRESH_S", 60)
+    await produce(stack, name, *range(6))
+    async with consumers(stack, name, name, f"{name}-later", max_records=1) as consumer:
+        for _ in range(3):
+            assert await consumer.poll()
+            assert await consumer.poll(), "a fetch that names no topics"
+            consumer._fetching.name_topics_soon(0)
+    assert caplog.text.count(f"cannot fetch {name}-later") == 1
+
+
+@in_event_loop
+async def test_three_consumers_share_slow_records(stack: Stack, name: str) -> None:
+    await produce(stack, name, *range(60))
+    done: Counter[int] = Counter()
+
+    async def work(number: int) -> None:
+        async with ShareConsumer(stack.url, name, [name]) as consumer:
+            async for _ in consumer:
+                await asyncio.sleep(0.15)
+                done[number] += 1
+                if sum(done.values()) == 60:
+                    for each in working:
+                        each.cancel()
+
+    working = [asyncio.create_task(work(number)) for number in range(3)]
+    await asyncio.wait(working)
+    assert all(17 <= done[number] <= 23 for number in range(3)), done
+
+
+# The end
+
+
+@in_event_loop
+async def test_stop_ends_a_loop_and_gives_back_at_once_what_it_has_not_begun(
+    stack: Stack, gateway: Gateway, name: str
+) -> None:
+    await produce(stack, name, *range(4))
+    async with consumers(stack, name, name) as consumer:
+        seen = []
+        async for record in consumer:
+            seen.append(record.value)
+            if record.value == 1:
+                consumer.stop()
+                while not (given := counts(await asyncio.to_thread(gateway.fetch, name, name))):
+                    pass
+                assert given == [(2, 3, 2, 1)], "the record in hand is held"
+        assert (seen, consumer.stopped) == ([0, 1], True)
+        assert await consumer.poll() == []
+    (found,) = gateway.in_flight(name)
+    assert found["start_offset"] == 2, "those that the loop worked on are accepted"
+
+
+@in_event_loop
+async def test_stop_ends_a_poll_and_a_loop_that_wait(stack: Stack, name: str) -> None:
+    async with Network(port_of(stack)) as network, ShareConsumer(network.url, name, [name]) as consumer:
+        for waiting in (asyncio.ensure_future(consumer.poll(600_000)), None):
+            if waiting is not None:
+                await until(lambda: network.count("/fetch"))
+                consumer.stop()
+                consumer.stop()
+                assert await waiting == []
+            else:
+                assert [record async for record in consumer] == []
+
+
+@pytest.mark.parametrize("acknowledgement", ["implicit", "explicit"])
+def test_stop_by_another_thread_ends_the_loop_over_a_poll(
+    stack: Stack, gateway: Gateway, name: str, acknowledgement: str
+) -> None:
+    gateway.produce(name, *range(4))
+    with sync.ShareConsumer(stack.url, name, [name], acknowledgement=acknowledgement) as consumer:  # type: ignore[arg-type]
+        seen = []
+        while not consumer.stopped:
+            for record in consumer.poll():
+                seen.append(record.value)
+                if acknowledgement == "explicit":
+                    consumer.acknowledge(record)
+                if record.value == 1:
+                    stopping = threading.Thread(target=consumer.stop)
+                    stopping.start()
+                    stopping.join()
+                    while not (given := counts(gateway.fetch(name, name))):
+                        pass
+                    assert given == [(2, 3, 2, 1)]
+        assert seen == [0, 1]
+        assert list(consumer) == []
