@@ -27,6 +27,7 @@ there and waits for the answer. Signatures are those of `sharequeue.client`, and
 
 import concurrent.futures
 from collections.abc import Iterator
+from typing import cast
 from sharequeue import client
 from sharequeue.client.loop_thread import OnThread, OwnThread
 '''
@@ -80,17 +81,34 @@ class Module:
     def members(self) -> Iterator[tuple[str, str, list[ast.AST]]]:
         """Each public attribute and method: its name, its source without async, the types that the source names."""
         body = self.kind.body
+        overloads: dict[str, str] = {}
+        """Those before a method, by its name."""
         for node, after in zip(body, [*body[1:], ast.Pass()], strict=True):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id[0] != "_":
                 answer = ast.unparse(node.annotation)
                 yield node.target.id, self._property(node.target.id, answer, after), [node.annotation]
             elif isinstance(node, Def) and node.returns and (node.name in METHODS or not node.name.startswith("_")):
-                yield node.name, self._method(node, ast.unparse(node.returns)), [node.args, node.returns]
+                source = self._method(node, ast.unparse(node.returns))
+                if [ast.unparse(each) for each in node.decorator_list] == ["overload"]:
+                    overloads[node.name] = overloads.get(node.name, "") + source
+                    continue
+                types: list[ast.AST] = [node.args, node.returns]
+                if node.name in overloads:  # a type checker tries no such many unions: the answer alone has a type
+                    source = source.replace(
+                        "    return self._thread", f"    answer: {ast.unparse(node.returns)} = self._thread"
+                    )
+                    source = overloads[node.name] + source.replace("self._inner", "cast(Any, self._inner)")
+                    source += "    return answer\n"
+                    types += [ast.parse("overload, Unpack[SendOptions]")]
+                yield node.name, source, types
 
     def _property(self, name: str, answer: str, doc: ast.stmt) -> str:
         return f"@property\ndef {name}(self) -> {answer}:\n    {self.docstring(doc)}\n    return self._inner.{name}\n"
 
     def _method(self, node: Def, answer: str) -> str:
+        if [ast.unparse(each) for each in node.decorator_list] == ["overload"]:
+            lines = self.source.splitlines()[node.lineno - 2 : node.end_lineno]
+            return textwrap.dedent("\n".join(lines)).replace("async def", "def") + "\n"
         if node.decorator_list:
             return self._property(node.name, answer, node.body[0])
         if node.name == "__aiter__":

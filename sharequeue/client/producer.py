@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypedDict, Unpack, overload
 
 from sharequeue.client.following import FollowingClient
 from sharequeue.client.new_record import NewRecord, encode_record
-from sharequeue.client.scheduling import Scheduled, timed
-from sharequeue.client.sending import Options, Sender
+from sharequeue.client.scheduling import Scheduled, When, timed
+from sharequeue.client.sending import Options, Produced, Sender, terms_of
 from sharequeue.client.transaction import Owner, Transaction
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.scheduled import CancelledRecords, CancelScheduledRequest, ScheduleResponse
@@ -21,6 +21,15 @@ from sharequeue_http.calling.login import Login, Token
 
 SCHEDULE: Final = replace(apis.SCHEDULE_RECORDS, idempotent=True)
 """Each request carries an Idempotency-Key, so it is safe to repeat one whose answer was lost."""
+
+
+class SendOptions(TypedDict, total=False):
+    """The arguments of `Producer.send` that a record of now and one of later have."""
+
+    key: str | bytes | None
+    headers: Mapping[str, str] | None
+    partition: int | None
+    idempotency_key: str | None
 
 
 class Producer(Sender):
@@ -93,6 +102,55 @@ class Producer(Sender):
         self._check_open()
         return Transaction(self._client, self._options, self._owner, timeout_ms, note)
 
+    @overload
+    async def send(self, topic: str, value: Any, *, delay_ms: int, **options: Unpack[SendOptions]) -> Scheduled: ...
+    @overload
+    async def send(
+        self, topic: str, value: Any, *, deliver_at_ms: int, **options: Unpack[SendOptions]
+    ) -> Scheduled: ...
+    @overload
+    async def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        timestamp_ms: int | None = None,
+        unique: Mapping[str, int] | None = None,
+        **options: Unpack[SendOptions],
+    ) -> Produced: ...
+    async def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        idempotency_key: str | None = None,
+        unique: Mapping[str, int] | None = None,
+        delay_ms: int | None = None,
+        deliver_at_ms: int | None = None,
+    ) -> Produced | Scheduled:
+        """Append one record and return its place when it is durable.
+
+        Args:
+            value: any JSON, bytes, msgspec.Raw (JSON as it stands) or None (a tombstone).
+            idempotency_key: a repeat with this key and the same record, within 24 hours and by any program, gets the
+                first answer. Such a record has a request of its own. unique: as in produceRecords: {"within_ms": …}
+                appends the record only if its key is new in the topic for so long; else the place is that of the first.
+            delay_ms, deliver_at_ms: as in `schedule`; then the answer is that of `schedule`.
+        Raises: ApiError: the service's problem; if `definite`, the record was certainly not appended. ValueError: an
+            argument that the service does not take, or that does not go with another.
+        """
+        record = NewRecord(value, key, headers, partition, timestamp_ms)
+        terms = terms_of(record, unique, idempotency_key)
+        if delay_ms is None and deliver_at_ms is None:
+            return await (await self._hand_over(topic, record, terms))
+        if unique is not None or timestamp_ms is not None:
+            raise ValueError("a record of later takes neither unique nor timestamp_ms")
+        return await self._schedule(topic, record, When(deliver_at_ms, delay_ms), idempotency_key)
+
     async def schedule(
         self,
         topic: str,
@@ -111,15 +169,19 @@ class Producer(Sender):
                 up to ten years ahead.
         Returns: its place among the scheduled records, when it is durable.
         Raises: ApiError: the service's problem; if `definite`, the record was certainly not scheduled. ValueError: not
-            exactly one time.
+            exactly one time, or none that the service takes.
         """
+        record = NewRecord(value, key, headers, partition)
+        return await self._schedule(topic, record, When(deliver_at_ms, delay_ms), None)
+
+    async def _schedule(self, topic: str, new: NewRecord, when: When, key: str | None) -> Scheduled:
         self._check_open()
-        record = timed(encode_record(NewRecord(value, key, headers, partition)), delay_ms, deliver_at_ms)
+        record = timed(encode_record(new), when)
         body, _ = await self._client.relay(
             SCHEDULE,
             b'{"records":[%b]}' % record,
             path={"topic": topic},
-            headers={"Idempotency-Key": uuid.uuid4().hex},
+            headers={"Idempotency-Key": key or uuid.uuid4().hex},
         )
         answer: ScheduleResponse = decoded(SCHEDULE, body, self._client.base_url)
         (found,) = answer.scheduled

@@ -2,6 +2,15 @@
 
 from typing import NamedTuple
 
+from sharequeue.protocol.types import MAX_INT64, MAX_SCHEDULE_MS
+
+
+class When(NamedTuple):
+    """Exactly one of the two. `deliver_at_ms`: milliseconds since the epoch. `delay_ms`: from the request on."""
+
+    deliver_at_ms: int | None = None
+    delay_ms: int | None = None
+
 
 class Scheduled(NamedTuple):
     """A record that waits for its time, durably. `schedule_id`: for `cancel_scheduled`. `deliver_at_ms`: milliseconds
@@ -13,10 +22,13 @@ class Scheduled(NamedTuple):
     deliver_at_ms: int
 
 
-def timed(record: bytes, delay_ms: int | None, deliver_at_ms: int | None) -> bytes:
-    """A record as JSON, with its time. Raises: ValueError: not exactly one time."""
-    times = [(b"delay_ms", delay_ms), (b"deliver_at_ms", deliver_at_ms)]
-    given = [b',"%b":%d}' % (name, time_ms) for name, time_ms in times if time_ms is not None]
+def timed(record: bytes, when: When) -> bytes:
+    """A record as JSON, with its time. Raises: ValueError: not exactly one time, or none that the service takes."""
+    given = [(name, value) for name, value in when._asdict().items() if value is not None]
     if len(given) != 1:
         raise ValueError("give exactly one of deliver_at_ms and delay_ms")
-    return record[:-1] + given[0]
+    ((name, value),) = given
+    most = MAX_SCHEDULE_MS if name == "delay_ms" else MAX_INT64
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{name} must be a whole number from 0 to {most}, not {value!r}")
+    return b'%b,"%b":%d}' % (record[:-1], name.encode(), value)

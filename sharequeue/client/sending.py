@@ -11,12 +11,15 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from sharequeue.client.errors import IllegalState, OneLoop
 from sharequeue.client.following import FollowingClient
 from sharequeue.client.new_record import NewRecord, encode_record
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE
-from sharequeue.protocol.messages.records import ProduceResponse
+from sharequeue.protocol.messages.records import ProduceResponse, Unique
+from sharequeue.protocol.types import MAX_IDEMPOTENCY_KEY_LENGTH
 from sharequeue_http.calling.caller import Client, decoded
 from sharequeue_http.forms.errors import ApiError
 
@@ -29,20 +32,47 @@ ONE_RECORD_MAY_BE_AT_FAULT: Final = frozenset(
 
 
 class Produced(NamedTuple):
-    """The place of a record that is durable."""
+    """The place of a record that is durable. `duplicate`: of an earlier one, whose key was sent with `unique`."""
 
     topic: str
     partition: int
     offset: int
+    duplicate: bool = False
+
+
+class Terms(NamedTuple):
+    """The members of a request besides its records. `key`: an idempotency key; None: the producer makes one."""
+
+    unique: bytes = b""
+    key: str | None = None
+
+
+NO_TERMS: Final = Terms()
+
+
+def terms_of(record: NewRecord, unique: Mapping[str, int] | None, key: str | None) -> Terms:
+    """Return the terms of a record. Raises: ValueError: the service takes no such."""
+    if key is not None and not (1 <= len(key) <= MAX_IDEMPOTENCY_KEY_LENGTH and key.isascii() and key.isprintable()):
+        raise ValueError(f"an idempotency_key has 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters of printable ASCII")
+    if unique is None:
+        return Terms(key=key)
+    if record.key is None:
+        raise ValueError("a record that is to be unique needs a key")
+    try:
+        message = msgspec.convert(unique, Unique)
+    except msgspec.ValidationError as fault:
+        raise ValueError(f"unique: {fault}") from None
+    return Terms(b',"unique":' + msgspec.json.encode(message), key)
 
 
 class _Batch:
     """Records of one request. `done` is set when `results` has the place or the error of each."""
 
-    __slots__ = ("closed", "done", "full", "records", "results", "send_at", "size", "unraised", "whole")
+    __slots__ = ("closed", "done", "full", "records", "results", "send_at", "size", "terms", "unraised", "whole")
 
-    def __init__(self, send_at: float, *, whole: bool) -> None:
+    def __init__(self, send_at: float, terms: Terms, *, whole: bool) -> None:
         self.send_at = send_at
+        self.terms = terms
         self.records: list[bytes] = []
         self.size = 0
         self.whole = whole
@@ -148,8 +178,12 @@ class Sender(OneLoop):
 
         Returns: a future of the record's place.
         """
+        return await self._hand_over(topic, NewRecord(value, key, headers, partition, timestamp_ms), NO_TERMS)
+
+    async def _hand_over(self, topic: str, new: NewRecord, terms: Terms) -> Pending:
+        """Put a record into a batch of the same terms. With a key of its own it has a request alone."""
         self._check_open()
-        record = encode_record(NewRecord(value, key, headers, partition, timestamp_ms))
+        record = encode_record(new)
         size = len(record) + 1
         await self._wait_for_room(size)
         waiting = self._batches.setdefault(topic, deque())
@@ -157,16 +191,18 @@ class Sender(OneLoop):
         if (
             batch is None
             or batch.closed
+            or batch.terms != terms
             or len(batch.records) >= self._options.max_batch_records
             or batch.size + size > self._options.max_batch_bytes
         ):
             if batch is not None:
                 batch.full.set()
-            batch = self._new_batch(topic, whole=False)
+            batch = self._new_batch(topic, terms, whole=terms.key is not None)
         self._add(batch, record)
         if (
             len(batch.records) >= self._options.max_batch_records
             or batch.size >= self._options.max_batch_bytes
+            or batch.closed
             or self._flushing
         ):
             batch.full.set()
@@ -194,7 +230,7 @@ class Sender(OneLoop):
                 if batch is not None:
                     batch.full.set()
                 await self._wait_for_room(size)
-                batch = self._new_batch(topic, whole=True)
+                batch = self._new_batch(topic, NO_TERMS, whole=True)
                 batches.append(batch)
             self._add(batch, record)
         if batch is not None:
@@ -262,8 +298,8 @@ class Sender(OneLoop):
                     lambda: not self._buffered_bytes or self._buffered_bytes + size <= self._options.max_buffer_bytes
                 )
 
-    def _new_batch(self, topic: str, *, whole: bool) -> _Batch:
-        batch = _Batch(asyncio.get_running_loop().time() + self._options.linger_s, whole=whole)
+    def _new_batch(self, topic: str, terms: Terms, *, whole: bool) -> _Batch:
+        batch = _Batch(asyncio.get_running_loop().time() + self._options.linger_s, terms, whole=whole)
         self._batches.setdefault(topic, deque()).append(batch)
         if topic not in self._senders:
             self._senders[topic] = asyncio.get_running_loop().create_task(self._send_batches(topic))
@@ -286,7 +322,7 @@ class Sender(OneLoop):
                         async with asyncio.timeout_at(batch.send_at):
                             await batch.full.wait()
                 batch.closed = True
-                results = await self._request(topic, batch.records, splits=not batch.whole)
+                results = await self._request(topic, batch.records, batch.terms, splits=not batch.whole)
                 waiting.popleft()
                 self._finish(batch, results)
                 async with self._room:
@@ -310,16 +346,17 @@ class Sender(OneLoop):
         batch.records = []
         batch.done.set_result(None)
 
-    async def _request(self, topic: str, records: list[bytes], *, splits: bool) -> list[Produced | ApiError]:
+    async def _request(
+        self, topic: str, records: list[bytes], terms: Terms, *, splits: bool
+    ) -> list[Produced | ApiError]:
         """Append records in one request. A request that one record may spoil is halved until that record is alone."""
         self._requests += 1
-        headers = {"Idempotency-Key": f"{self._key_prefix}-{self._requests}"}
+        headers = {"Idempotency-Key": terms.key or f"{self._key_prefix}-{self._requests}"}
         if self._transaction_id is not None:
             headers["Transaction-Id"] = self._transaction_id
         try:
-            body, told = await self._client.relay(
-                PRODUCE, b'{"records":[%b]}' % b",".join(records), path={"topic": topic}, headers=headers
-            )
+            content = b'{"records":[%b]%b}' % (b",".join(records), terms.unique)
+            body, told = await self._client.relay(PRODUCE, content, path={"topic": topic}, headers=headers)
             if self._transaction_id is not None and told.get("transaction-id") != self._transaction_id:
                 self._outside = ApiError(
                     f"records of {topic} were appended outside of the transaction: the answer of {self._client.base_url}"
@@ -333,7 +370,7 @@ class Sender(OneLoop):
         except ApiError as error:
             if splits and len(records) > 1 and error.definite and error.error in ONE_RECORD_MAY_BE_AT_FAULT:
                 middle = len(records) // 2
-                first = await self._request(topic, records[:middle], splits=True)
-                return first + await self._request(topic, records[middle:], splits=True)
+                first = await self._request(topic, records[:middle], terms, splits=True)
+                return first + await self._request(topic, records[middle:], terms, splits=True)
             return [error] * len(records)
-        return [Produced(topic, place.partition, place.offset) for place in answer.records]
+        return [Produced(topic, place.partition, place.offset, place.duplicate) for place in answer.records]

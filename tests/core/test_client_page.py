@@ -78,7 +78,7 @@ def test_each_member_is_one_of_the_client(variable: str, name: str, module: Modu
 @pytest.mark.parametrize("module", [client, sync], ids=lambda module: module.__name__)
 @pytest.mark.parametrize("title", ["Producer", "ShareConsumer"])
 def test_each_argument_of_the_tables_exists(title: str, module: ModuleType) -> None:
-    table = PARTS[title].partition("| argument | default |")[2]
+    table = PARTS[title].partition("| argument | default |")[2].partition("\n\n")[0]
     named = {name for row in table.splitlines() for name in CODE.findall(row.split("|")[1] if "|" in row else "")}
     assert named
     assert named <= set(inspect.signature(getattr(module, title)).parameters)

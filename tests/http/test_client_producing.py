@@ -1,6 +1,7 @@
 """The Python client produces: in order, once, and a refusal concerns only the refused record."""
 
 import asyncio
+from typing import Any
 
 import httpx
 import msgspec
@@ -13,7 +14,9 @@ from sharequeue.client import (
     NewRecord,
     Produced,
     Producer,
+    Scheduled,
 )
+from sharequeue.client.consuming.outcomes import outcome_of
 from sharequeue.stack.stack import Stack
 from tests.http.client_calls import (
     Network,
@@ -170,3 +173,73 @@ async def test_the_buffer_is_bounded_and_large_input_is_cut_into_requests(stack:
             assert producer._buffered_bytes <= 2000
     async with consumers(stack, name, name) as consumer:
         assert [record.value for record in await consumer.poll()][95:] == list(range(100))
+
+
+@in_event_loop
+async def test_a_record_with_a_key_of_the_program_is_appended_once(stack: Stack, name: str) -> None:
+    async with Network(port_of(stack)) as network, Producer(network.url) as producer:
+        first, *rest = await asyncio.gather(
+            producer.send(name, 17, idempotency_key=f"{name}-17"), *(producer.send(name, n) for n in range(3))
+        )
+        assert network.count(f"/v1/topics/{name}/records") <= 3, "it has a request alone"
+        async with Producer(stack.url) as another:
+            assert await another.send(name, 17, idempotency_key=f"{name}-17") == first
+            with pytest.raises(ApiError) as refused:
+                await another.send(name, 18, idempotency_key=f"{name}-17")
+            assert (refused.value.status, refused.value.definite) == (422, True)
+        assert [place.offset for place in (first, *rest)] == [0, 1, 2, 3]
+
+
+@in_event_loop
+async def test_unique_records_share_requests_and_are_appended_once(stack: Stack, name: str) -> None:
+    unique = {"within_ms": 3_600_000}
+    async with Network(port_of(stack)) as network, Producer(network.url) as producer:
+        sends = [producer.send(name, n, key=f"k{n % 50}", unique=unique) for n in range(100)]
+        places = await asyncio.gather(*sends)
+        assert network.count(f"/v1/topics/{name}/records") <= 3
+        assert [place.duplicate for place in places] == [False] * 50 + [True] * 50
+        assert [place.offset for place in places] == [*range(50)] * 2
+        assert (await producer.send(name, 0, key="k0")).offset == 50
+
+
+@in_event_loop
+async def test_a_send_with_a_time_schedules(stack: Stack, name: str) -> None:
+    async with Producer(stack.url) as producer:
+        first = await producer.send(name, 1, key="a", delay_ms=3_600_000, idempotency_key=f"{name}-later")
+        again = await producer.send(name, 1, key="a", delay_ms=3_600_000, idempotency_key=f"{name}-later")
+        assert (first, again == first) == (Scheduled(name, 0, first.schedule_id, first.deliver_at_ms), True)
+        await producer.send(name, 2, deliver_at_ms=first.deliver_at_ms)
+        assert await producer.cancel_scheduled(name, key="a") == [first.schedule_id]
+
+
+WRONG = [
+    {"idempotency_key": ""},
+    {"idempotency_key": "x" * 129},
+    {"idempotency_key": "a\nb"},
+    {"unique": {"within_ms": 5}},
+    {"unique": {"within_ms": 0}, "key": "k"},
+    {"unique": {"within": 5}, "key": "k"},
+    {"delay_ms": -1},
+    {"delay_ms": 3654 * 86_400_000},
+    {"delay_ms": 1.5},
+    {"delay_ms": True},
+    {"delay_ms": 1, "deliver_at_ms": 1},
+    {"delay_ms": 1, "timestamp_ms": 1},
+    {"delay_ms": 1, "key": "k", "unique": {"within_ms": 5}},
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG, ids=str)
+def test_what_the_service_does_not_take_is_refused_where_it_is_passed(arguments: dict[str, Any]) -> None:
+    async def send() -> None:
+        async with Producer("http://127.0.0.1:9") as producer:  # nothing listens there
+            await producer.send("t", 1, **arguments)
+
+    with pytest.raises(ValueError, match=r"key|unique|delay_ms|takes"):
+        asyncio.run(send())
+
+
+@pytest.mark.parametrize("delay_ms", [13 * 3_600_000, -1, 0.5, True])
+def test_a_delay_that_no_release_may_have_is_refused_where_it_is_passed(delay_ms: Any) -> None:
+    with pytest.raises(ValueError, match="from 0 to 43200000"):
+        outcome_of("release", None, delay_ms, True)

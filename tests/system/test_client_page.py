@@ -96,7 +96,10 @@ def test_the_programs_produce_commit_and_settle_as_the_page_says(stack: Stack) -
             (None, "Ynl0ZXM=", None),
             (None, {"id": 2}, None),
             ("cust-9", {"id": 3}, None),
+            ("order-4", {"id": 4}, None),
+            (None, {"id": 4}, None),
         ]
+        assert reader.get("/topics/orders/scheduled")["scheduled_count"] == 1
         assert reader.committed("orders") == sent
         assert output(stack, committing) == "committed\n"
         assert reader.committed("orders") == [*sent, (None, {"id": 1}, None)]
@@ -104,7 +107,7 @@ def test_the_programs_produce_commit_and_settle_as_the_page_says(stack: Stack) -
         (ended,) = reader.get("/transactions", state="committed")["ended"]
         assert (ended["partitions"], ended["reason"]) == (2, "client")
         printed = read_until_settled(stack, consuming, reader)
-        assert printed == "{'id': 1}\nb'bytes'\n{'id': 2}\n{'id': 3}\n{'id': 1}\n"
+        assert printed == "{'id': 1}\nb'bytes'\n{'id': 2}\n{'id': 3}\n{'id': 4}\n{'id': 4}\n{'id': 1}\n"
         more = {"records": [{"value": "one"}, {"value": "two"}]}
         assert http.post("/topics/orders/records", json=more).status_code == 200
         assert not reader.settled()

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sharequeue.protocol.types import ACKNOWLEDGE_TYPES
+from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_DELAY_MS
 
 
 class Outcome:
@@ -22,6 +22,8 @@ class Outcome:
             raise ValueError(f"there is no acknowledge type {acknowledge_type!r}; known are {known}")
         if delay_ms and acknowledge_type != "release":
             raise ValueError("delay_ms is allowed with release only")
+        if delay_ms is not None and (type(delay_ms) is not int or not 0 <= delay_ms <= MAX_DELAY_MS):
+            raise ValueError(f"delay_ms must be a whole number from 0 to {MAX_DELAY_MS} (12 hours), not {delay_ms!r}")
         if reason is not None and acknowledge_type not in ("release", "reject"):
             raise ValueError("reason is allowed with release and reject only")
         if not begun and acknowledge_type != "release":

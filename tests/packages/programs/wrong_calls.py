@@ -6,8 +6,8 @@ URL = "http://127.0.0.1:8080"
 
 
 async def with_async(producer: Producer, consumer: ShareConsumer, record: Record) -> None:
-    await producer.send("orders")  # wrong: call-arg
-    await producer.send("orders", 1, partition="0")  # wrong: arg-type
+    await producer.send("orders")  # wrong: call-overload
+    await producer.send("orders", 1, partition="0")  # wrong: call-overload
     await producer.sent("orders", 1)  # wrong: attr-defined
     (await producer.send("orders", 1)).offset.upper()  # wrong: attr-defined
     consumer.acknowledge(record, "acept")  # wrong: arg-type
@@ -19,8 +19,8 @@ async def with_async(producer: Producer, consumer: ShareConsumer, record: Record
 
 
 def without_async(producer: sync.Producer, consumer: sync.ShareConsumer, record: Record) -> None:
-    producer.send("orders")  # wrong: call-arg
-    producer.send("orders", 1, partition="0")  # wrong: arg-type
+    producer.send("orders")  # wrong: call-overload
+    producer.send("orders", 1, partition="0")  # wrong: call-overload
     producer.sent("orders", 1)  # wrong: attr-defined
     producer.send("orders", 1).offset.upper()  # wrong: attr-defined
     consumer.acknowledge(record, "acept")  # wrong: arg-type
