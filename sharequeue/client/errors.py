@@ -25,7 +25,8 @@ class OneLoop:
 
 
 class ValueUndecodable(ValueError):
-    """A record's value is JSON that Python has no value for: a number such as 1e400, or one of 5,000 digits.
+    """A record's value is JSON that Python has no value for: a number such as 1e400, or one of 5,000 digits. Or it is
+    not of the consumer's `value_type`.
 
     `Record.json` has its bytes, and any outcome may be chosen.
     """

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sharequeue.client import AcknowledgementError, ApiError, Committed, Record, ShareConsumer
+from sharequeue.client.consuming.values import DoesNotFit
 from sharequeue.repeats import PART_DIED, Every
 from sharequeue.worker.job import Job
 from sharequeue.worker.judging import Breaker, Mismatches
@@ -27,7 +28,6 @@ from sharequeue.worker.outcomes import (
     does_not_fit,
     timed_out,
 )
-from sharequeue.worker.payloads import DoesNotFit
 from sharequeue.worker.running import Results, Runner
 from sharequeue.worker.task import HEADER, Task
 

@@ -1,25 +1,16 @@
-"""The payload of a record, as the type that a function asks for. No IO.
-
-msgspec decodes dataclasses, TypedDicts, msgspec.Struct and everything else that it knows. A class of pydantic decodes
-itself.
-"""
+"""The payload of a record, as the type that a function asks for. No IO."""
 
 import inspect
 import typing
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
 from sharequeue.client import Record, ValueUndecodable
+from sharequeue.client.consuming.values import DoesNotFit, decoder_of
 from sharequeue.worker.context import Context
 
 Decode = Callable[[Record], Any]
 ANY: Final = (Any, object, inspect.Parameter.empty)
-
-
-class DoesNotFit(Exception):
-    """A payload is not of the type that the function asks for. The text says where."""
 
 
 def signature_of(function: Callable[..., Any]) -> tuple[Decode, bool]:
@@ -47,14 +38,10 @@ def signature_of(function: Callable[..., Any]) -> tuple[Decode, bool]:
 def _decoder(wanted: Any) -> Decode:
     if wanted is Record:
         return lambda record: record
-    if wanted is bytes:
-        return _bytes
     if any(wanted is each for each in ANY):
         return _anything
-    if hasattr(wanted, "model_validate_json"):
-        return lambda record: _converted(wanted.model_validate_json, record)
-    decode = msgspec.json.Decoder(wanted).decode
-    return lambda record: _converted(decode, record)
+    decode = decoder_of(wanted)
+    return lambda record: record.decoded_by(decode)
 
 
 def _anything(record: Record) -> Any:
@@ -62,20 +49,3 @@ def _anything(record: Record) -> Any:
         return record.value
     except ValueUndecodable as fault:
         raise DoesNotFit(str(fault)) from None
-
-
-def _bytes(record: Record) -> bytes:
-    if record.json is not None:
-        raise DoesNotFit("`$` is JSON, and bytes are expected")
-    value: bytes = record.value
-    return value
-
-
-def _converted(decode: Callable[[bytes], Any], record: Record) -> Any:
-    payload = record.json
-    if payload is None:
-        raise DoesNotFit("`$` is bytes, and JSON is expected")
-    try:
-        return decode(payload or b"null")
-    except (ValueError, RecursionError, msgspec.DecodeError) as fault:  # pydantic raises a ValueError
-        raise DoesNotFit(str(fault) or type(fault).__name__) from None

@@ -9,11 +9,12 @@ import pytest
 
 from sharequeue.client import Record
 from sharequeue.client.consuming.deliveries import Delivery
+from sharequeue.client.consuming.values import DoesNotFit
 from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch
 from sharequeue.worker import Context, Reject, Retry, Snooze, Worker, group_rules
 from sharequeue.worker.judging import MISMATCHES, SLOW_S, WINDOW, Breaker, Mismatches
 from sharequeue.worker.outcomes import REJECT, RELEASE, Verdict, verdict_of
-from sharequeue.worker.payloads import DoesNotFit, signature_of
+from sharequeue.worker.payloads import signature_of
 from sharequeue.worker.spans import seconds
 
 

@@ -1,6 +1,7 @@
 """Loops over a consumer: they outlast a gateway that is away, share slow records, and end when it is stopped."""
 
 import asyncio
+import dataclasses
 import socket
 import threading
 import time
@@ -9,7 +10,7 @@ from collections import Counter
 import httpx
 import pytest
 
-from sharequeue.client import ShareConsumer, sync
+from sharequeue.client import RecordStream, ShareConsumer, ValueUndecodable, sync
 from sharequeue.client.consuming import fetching
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway
@@ -103,6 +104,30 @@ async def test_three_consumers_share_slow_records(stack: Stack, name: str) -> No
     working = [asyncio.create_task(work(number)) for number in range(3)]
     await asyncio.wait(working)
     assert all(17 <= done[number] <= 23 for number in range(3)), done
+
+
+@dataclasses.dataclass
+class Order:
+    id: int
+
+
+@in_event_loop
+async def test_values_are_of_the_type_that_the_program_names(stack: Stack, gateway: Gateway, name: str) -> None:
+    await produce(stack, name, {"id": 1}, {"id": "x"}, b"bytes", None, {"id": 2})
+    async with consumers(stack, name, name, value_type=Order) as consumer:
+        good, wrong, *strange, last = await consumer.poll()
+        assert good.value == Order(1)
+        with pytest.raises(ValueUndecodable, match=rf"{name}-0 offset 1 .* Expected `int`, got `str` - at `\$.id`"):
+            wrong.value  # noqa: B018 - reading it is what fails
+        for record in strange:
+            with pytest.raises(ValueUndecodable):
+                record.value  # noqa: B018
+        assert last.value == Order(2)
+    async with RecordStream(stack.url, f"{name}-stream", [name], value_type=Order | None) as stream:
+        assert [(await anext(stream)).offset for _ in range(3)] == [0, 1, 2]
+        assert (await anext(stream)).value is None
+    with pytest.raises(TypeError):
+        ShareConsumer(stack.url, name, [name], value_type=lambda: 1)
 
 
 # The end

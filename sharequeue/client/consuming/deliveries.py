@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from sharequeue.client.consuming.outcomes import ACCEPT, GAP, GIVEN_BACK, NEVER_BEGUN, RELEASE, Outcome
+from sharequeue.client.consuming.values import Decode, DoesNotFit
 from sharequeue.client.errors import AcknowledgementFailure, IllegalState, ValueTooDeep, ValueUndecodable
 from sharequeue.protocol.messages import records as record_messages
 from sharequeue.protocol.messages.records import Acknowledgement, FetchedBatch
@@ -24,9 +25,9 @@ _UNREAD: Final = object()
 class Record:
     """One record that this consumer holds.
 
-    `value` is the JSON value, or bytes if bytes were produced; None is a tombstone. Its first use decodes it, and
-    raises ValueUndecodable if Python has no such value. The record is begun when a loop reaches it, or when its key or
-    value is read.
+    `value` is the JSON value, or bytes if bytes were produced; None is a tombstone. Its first use decodes it, as the
+    `value_type` of the consumer, and raises ValueUndecodable if there is no such value. The record is begun when a loop
+    reaches it, or when its key or value is read.
     """
 
     __slots__ = ("_message", "_value", "delivery", "renewed_until")
@@ -69,16 +70,22 @@ class Record:
     def value(self) -> Any:
         if self._value is _UNREAD:
             self.begin()
-            if self._message.value_base64 is not None:
-                self._value = base64.b64decode(self._message.value_base64)
-            else:
-                self._value = self._decoded()
+            self._value = self._decoded()
         return self._value
+
+    def decoded_by(self, decode: Decode) -> Any:
+        """Return what a decoder makes of the value. Raises: DoesNotFit."""
+        produced = self._message.value_base64
+        return decode(self.json, None if produced is None else base64.b64decode(produced))
 
     def _decoded(self) -> Any:
         try:
+            if self.delivery.decode is not None:
+                return self.decoded_by(self.delivery.decode)
+            if self._message.value_base64 is not None:
+                return base64.b64decode(self._message.value_base64)
             return _decode(self.json or b"null")
-        except (RecursionError, ValueError, msgspec.DecodeError) as fault:
+        except (DoesNotFit, RecursionError, ValueError, msgspec.DecodeError) as fault:
             self.delivery.undecodable = self.offset
             deep = isinstance(fault, RecursionError)
             kind, why = (ValueTooDeep, "it nests too deeply") if deep else (ValueUndecodable, fault)
@@ -136,7 +143,8 @@ class Delivery:
 
     `undecided`: offsets of records without an outcome. `chosen`: outcomes that were chosen and not sent yet.
     `in_flight`: how many acknowledgements were sent, or wait to be sent, and have no result. `in_transactions`: offsets
-    that a transaction settles when it commits; until then they are held. `group`, `member_id`: who holds it.
+    that a transaction settles when it commits; until then they are held. `group`, `member_id`: who holds it. `decode`:
+    its values; None: as plain JSON.
     `begun_to`: the last offset that the program began to work on; -1: none. `given_back`: what a consumer that was
     stopped gave back. `undecodable`: the last offset whose value could not be decoded; -1: none.
     """
@@ -146,6 +154,7 @@ class Delivery:
         "begun_to",
         "chosen",
         "deadline",
+        "decode",
         "delivery_count",
         "first_offset",
         "given_back",
@@ -166,9 +175,10 @@ class Delivery:
         "undecodable",
     )
 
-    def __init__(self, batch: FetchedBatch, group: str = "", member_id: str = "") -> None:
+    def __init__(self, batch: FetchedBatch, group: str = "", member_id: str = "", decode: Decode | None = None) -> None:
         self.group = group
         self.member_id = member_id
+        self.decode = decode
         self.topic = batch.topic
         self.topic_id = batch.topic_id
         self.partition = batch.partition

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from sharequeue.client.consuming.acknowledging import doubt
 from sharequeue.client.consuming.deliveries import OutcomeRun
+from sharequeue.client.consuming.values import Decode
 from sharequeue.client.following import FollowingClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import (
@@ -83,13 +84,15 @@ class Fetching:
     session lives at one gateway.
     """
 
-    def __init__(self, client: Client, group: str, member_id: str, limits: FetchLimits) -> None:
+    def __init__(
+        self, client: Client, group: str, member_id: str, limits: FetchLimits, decode: Decode | None = None
+    ) -> None:
         self._client = client
         self._following = client if isinstance(client, FollowingClient) else None
         self._path = {"group": group}
         self._member_id = member_id
-        self.holder: Final = (group, member_id)
-        """Who holds what is fetched."""
+        self.holder: Final = (group, member_id, decode)
+        """Who holds what is fetched, and how its values are decoded."""
         self._limits = limits
         self.max_records: int | None = None
         """Of the next fetches; None: as the limits say."""

@@ -14,7 +14,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 from urllib.parse import urlencode
 
 import msgspec
@@ -22,6 +22,7 @@ import msgspec
 from sharequeue.client.consuming.acknowledging import Acknowledging, Settled
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, releases
 from sharequeue.client.consuming.outcomes import NEVER_BEGUN, outcome_of
+from sharequeue.client.consuming.values import decoder_of
 from sharequeue.client.errors import IllegalState, OneLoop
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE
@@ -59,7 +60,7 @@ class RecordStream(OneLoop):
         window: the most records that are held at a time. resume_ms: how long the service keeps them for a lost
             connection.
         request_timeout_ms: how long the service may be out of reach before that is an error. None: the loop waits.
-        token, headers, ca: as of Producer.
+        value_type: as of ShareConsumer. token, headers, ca: as of Producer.
 
     Example:
         async with RecordStream("http://127.0.0.1:8080", "billing", ["orders"]) as stream:
@@ -82,6 +83,7 @@ class RecordStream(OneLoop):
         member_id: str | None = None,
         window: int = 100,
         resume_ms: int = 5000,
+        value_type: Any = None,
         request_timeout_ms: float | None = None,
         token: Token | None = None,
         headers: Mapping[str, str] | None = None,
@@ -97,6 +99,7 @@ class RecordStream(OneLoop):
         self._patience_s = math.inf if request_timeout_ms is None else request_timeout_ms / 1000
         self._client = Client(url, login=Login(token, headers), ca=ca)
         self._acknowledging = Acknowledging(self._client, group, self.member_id, min(self._patience_s, PATIENCE_S))
+        self._decode = None if value_type is None else decoder_of(value_type)
         self._events: EventReader | None = None
         self._last_id = ""
         self._ready: deque[Record] = deque()
@@ -261,7 +264,7 @@ class RecordStream(OneLoop):
             for settled in [held for held in self._held if held.settled]:  # by transactions
                 del self._held[settled]
             for batch in nesting.decode(_decoder, event.data).batches:
-                delivery = Delivery(batch, self.group, self.member_id)
+                delivery = Delivery(batch, self.group, self.member_id, self._decode)
                 delivery.deadline = received_at + delivery.lock_duration_s
                 delivery.renew_at = received_at + delivery.lock_duration_s * 0.75
                 self._held[delivery] = None

@@ -13,7 +13,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from sharequeue.client.consuming.acknowledging import Acknowledging, Committed, Settled
 from sharequeue.client.consuming.dealing import FIRST_OF_LOOP, FIRST_OF_POLL, MOST, Dealing
@@ -24,6 +24,7 @@ from sharequeue.client.consuming.outcomes import outcome_of
 from sharequeue.client.consuming.polling import Polling
 from sharequeue.client.consuming.renewing import Renewing
 from sharequeue.client.consuming.settling import CommitCallback, Settling
+from sharequeue.client.consuming.values import decoder_of
 from sharequeue.client.errors import IllegalState, OneLoop
 from sharequeue.client.following import FollowingClient
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
@@ -63,6 +64,8 @@ class ShareConsumer(OneLoop):
             topic that has some. With a small max_records an urgent record waits for few others.
         lock_duration_ms: how long a record stays locked without a renewal; None: as long as the group's setting says.
         renew: renew the locks of held records in the background, where the group allows it.
+        value_type: what `Record.value` is: a dataclass, a TypedDict, a msgspec.Struct, a model of pydantic, `bytes` or
+            another type that msgspec decodes. None: any JSON, or bytes.
         follow_leaders: call the gateway that leads most of what is fetched, once answers name it. That saves a hop, and
             needs no share session. For consumers that reach every gateway by its own URL. Leaders get the token, too,
             but not `headers`; from a URL of https no leader of http is followed.
@@ -102,6 +105,7 @@ class ShareConsumer(OneLoop):
         lock_duration_ms: int | None = None,
         priority: bool = False,
         renew: bool = True,
+        value_type: Any = None,
         follow_leaders: bool = False,
         request_timeout_ms: float | None = None,
         max_poll_interval_ms: float | None = None,
@@ -132,7 +136,8 @@ class ShareConsumer(OneLoop):
         """Deliveries of which the last poll returned records."""
         self._current: Record | None = None
         """The record that the iteration handed out last."""
-        self._fetching = Fetching(self._client, group, self.member_id, limits)
+        decode = None if value_type is None else decoder_of(value_type)
+        self._fetching = Fetching(self._client, group, self.member_id, limits, decode)
         acknowledging = Acknowledging(self._client, group, self.member_id, answer_s)
         self._settling = Settling(acknowledging, self._fetching, self._ready, answer_s, on_acknowledged)
         self._renewing = Renewing(acknowledging, self._settling.held, idle_s, enabled=renew)
