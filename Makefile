@@ -104,8 +104,9 @@ mutants: install ## Plant one fault at a time in the rules; each must be caught
 lint-document: install ## The OpenAPI document before Redocly and Spectral (Node.js 20)
 	$(BIN)/python -m tests.openapi
 
-renew-document: install ## Write the OpenAPI document's examples, page and snapshot again, the tables of docs/ and the sync client, after a change that is meant
+renew-document: install ## Write the OpenAPI document's examples, page and snapshot again, the tables of docs/, Admin and the sync client, after a change that is meant
 	$(BIN)/python -m docs.reference
+	$(BIN)/python -m docs.admin_client
 	$(BIN)/python -m docs.sync_client
 	RENEW_OPENAPI=1 $(BIN)/pytest -q tests/http/test_examples.py
 	RENEW_OPENAPI=1 $(BIN)/pytest -q tests/core/test_document.py tests/http/test_openapi.py -k "page or snapshot"
