@@ -18,7 +18,7 @@ from sharequeue import client
 
 PATH: Final = Path(client.__file__).with_name("sync.py")
 HEAD: Final = '''# Made by `make renew-document` from the classes of `sharequeue.client`; do not edit. docs/sync_client.py makes it.
-"""`Producer` and `ShareConsumer` without async, for ordinary code.
+"""`Producer`, `ShareConsumer` and `Admin` without async, for ordinary code.
 
 Each object owns an async object and the thread of its event loop, which `close` ends. A method calls the same method
 there and waits for the answer. Signatures are those of `sharequeue.client`, and so is what they raise; a call after
@@ -31,7 +31,7 @@ from typing import cast
 from sharequeue import client
 from sharequeue.client.loop_thread import OnThread, OwnThread
 '''
-BASES: Final = dict.fromkeys(("Producer", "Transaction", "ShareConsumer", "RecordStream"), "OwnThread")
+BASES: Final = dict.fromkeys(("Producer", "Transaction", "ShareConsumer", "RecordStream", "Admin"), "OwnThread")
 BASES["Transaction"] = "OnThread"
 """The classes. A transaction lives on the thread of its producer."""
 METHODS: Final = {"__init__": "__init__", "__aiter__": "__iter__", "__anext__": "__next__"}
@@ -59,9 +59,10 @@ Def = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Module:
-    """The source of a module, and where each name comes from that it imports or defines."""
+    """The source of a module, and where each name comes from that it imports or defines. `made`: the class to make."""
 
-    def __init__(self, kind: type) -> None:
+    def __init__(self, kind: type, made: str) -> None:
+        self.made = made
         module = sys.modules[kind.__module__]
         self.source = inspect.getsource(module)
         tree = ast.parse(self.source)
@@ -117,7 +118,7 @@ class Module:
         has_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
         lines = self.source.splitlines()[node.lineno - 1 : first.lineno - 1]
         head = "\n".join(lines).strip().removeprefix("async ").replace(node.name, METHODS.get(node.name, node.name), 1)
-        made, wrap = ANSWERS.get(answer, (answer, "{}"))
+        made, wrap = ANSWERS.get(answer, (answer.removeprefix("Async"), "{}"))
         head = head.replace(f"-> {answer}:", f"-> {made}:")
         doc = f"    {self.docstring(first)}\n" if has_doc else ""
         return f"{head}\n{doc}    {'' if answer == 'None' else 'return '}{wrap.format(self._call(node))}\n"
@@ -125,11 +126,13 @@ class Module:
     def _call(self, node: Def) -> str:
         given = [each.arg for each in node.args.args[1:]] + [f"{each.arg}={each.arg}" for each in node.args.kwonlyargs]
         if node.name == "__init__":
-            return f"super().__init__(lambda: client.{self.kind.name}({', '.join(given)}))"
+            return f"super().__init__(lambda: client.{self.made}({', '.join(given)}))"
         method = f"self._inner.{node.name}"
         if node.name in NEEDS_NO_LOOP and isinstance(node, ast.FunctionDef):
             return f"{method}({', '.join(given)})"
         function = f"lambda: {method}({', '.join(given)})" if given else method
+        if ast.unparse(node.returns or node).startswith("AsyncIterator"):
+            return f"self._thread.iterate({function})"
         if node.name == "__anext__":
             return f"self._thread.next({function})"
         if node.name == "close":
@@ -141,10 +144,11 @@ def _class(name: str, base: str) -> tuple[str, set[str]]:
     """The source of a class, and the lines that import what it names."""
     members: dict[str, tuple[str, set[str]]] = {"__init__": ("", set())}  # the first, wherever it stands
     for kind in reversed(getattr(client, name).__mro__[:-1]):
-        module = Module(kind)
+        module = Module(kind, name)
         for member, source, types in module.members():
             names = {node.id for each in types for node in ast.walk(each) if isinstance(node, ast.Name)} - {
                 "Self",
+                "AsyncIterator",
                 *ANSWERS,
             }
             imports = {f"from {module.origins[each]} import {each}" for each in names if each in module.origins}

@@ -1,5 +1,5 @@
-"""The Python client: `Producer`, `ShareConsumer` and `RecordStream`, for asyncio; `sharequeue.client.sync` has them for
-ordinary code.
+"""The Python client: `Producer`, `ShareConsumer`, `RecordStream` and `Admin`, for asyncio; `sharequeue.client.sync` has
+them for ordinary code.
 
 Any program may import this package, on any system; it needs msgspec and httptools alone. The names that this package
 and `sync` export are public, its other modules are not. The client decides when to send, repeat, renew and give up. The
@@ -37,6 +37,7 @@ whole document). Its subclasses are exported, too: `UnknownTopicOrPartition` and
 `ValueUndecodable`, or its subclass `ValueTooDeep`.
 """
 
+from sharequeue.client.admin import Admin
 from sharequeue.client.consuming.acknowledging import Committed
 from sharequeue.client.consuming.deliveries import Record
 from sharequeue.client.consuming.record_stream import RecordStream
@@ -83,6 +84,7 @@ from sharequeue_http.forms.errors import (
 __all__ = [
     "AcknowledgementError",
     "AcknowledgementFailure",
+    "Admin",
     "ApiError",
     "Committed",
     "ConcurrentTransactions",

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
@@ -70,6 +70,20 @@ class LoopThread:
             return self.wait_for(function)
         except StopAsyncIteration:
             raise StopIteration from None
+
+    def iterate(self, make: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
+        """Yield what an iterator yields that lives in the loop's thread."""
+        inner = self.call(make)
+
+        async def element() -> T:
+            return await anext(inner)
+
+        while True:
+            try:
+                found = self.wait_for(element)
+            except StopAsyncIteration:
+                return
+            yield found
 
     def later(self, answer: Awaitable[T]) -> "concurrent.futures.Future[T]":
         """Await something in the loop's thread, in the background."""

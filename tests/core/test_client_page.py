@@ -14,7 +14,7 @@ from sharequeue.client import sync
 PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
 CODE = re.compile(r"`([^`\n]+)`")
 SECTIONS = re.compile(
-    r"^##+ (Producer|Transactions|ShareConsumer|RecordStream)\n(.*?)(?=^##)", re.MULTILINE | re.DOTALL
+    r"^##+ (Producer|Transactions|ShareConsumer|RecordStream|Admin)\n(.*?)(?=^##)", re.MULTILINE | re.DOTALL
 )
 PARTS: dict[str, str] = dict(SECTIONS.findall(PAGE))
 OF = {
@@ -22,6 +22,7 @@ OF = {
     "Transactions": ("Producer", "Transaction"),
     "ShareConsumer": ("ShareConsumer",),
     "RecordStream": ("RecordStream",),
+    "Admin": ("Admin",),
 }
 """The classes that the sentences of a section are about."""
 VARIABLES = {"producer": "Producer", "t": "Transaction", "consumer": "ShareConsumer", "stream": "RecordStream"}

@@ -133,7 +133,7 @@ def test_type_checker_passes_right_calls_and_refuses_wrong_ones(mypy: Callable[.
 
 
 def test_type_checker_passes_the_programs_of_the_page(mypy: Callable[..., list[str]], tmp_path: Path) -> None:
-    files = [tmp_path / f"program_{number}.py" for number in range(5)]
+    files = [tmp_path / f"program_{number}.py" for number in range(6)]
     for file, program in zip(files, client_page.programs(), strict=True):
         file.write_text(program)
     assert mypy(*map(str, files)) == []

@@ -87,7 +87,7 @@ def read_until_settled(stack: Stack, program: str, reader: Reader) -> str:
 
 
 def test_the_programs_produce_commit_and_settle_as_the_page_says(stack: Stack) -> None:
-    producing, committing, _, consuming, streaming = programs()
+    producing, committing, _, consuming, streaming, managing = programs()
     with httpx.Client(base_url=f"{stack.url}/v1", timeout=40) as http:
         reader = Reader(http)
         assert output(stack, producing) == ""
@@ -112,3 +112,4 @@ def test_the_programs_produce_commit_and_settle_as_the_page_says(stack: Stack) -
         assert http.post("/topics/orders/records", json=more).status_code == 200
         assert not reader.settled()
         assert read_until_settled(stack, streaming, reader) == "one\ntwo\n"
+        assert output(stack, managing) == "bills 4\norders 1\npayments 1\nfinished\n"

@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from sharequeue.client import (
     AcknowledgementError,
     AcknowledgementFailure,
+    Admin,
     ApiError,
     Committed,
     IllegalState,
@@ -82,6 +83,20 @@ def without_async() -> None:
         for record in consumer:
             shown(record)
         consumer.close()
+
+
+async def manage() -> list[str]:
+    async with Admin(URL, token="key") as admin:
+        await admin.create_topic("orders", partitions=4, config={"retention.ms": "1000"})
+        settings: dict[str, str] = await admin.get_share_group_config("billing")
+        await admin.reset_share_group_offsets("billing", "earliest", topics=[{"topic": "orders"}])
+        print(settings, [letter.offset async for letter in admin.list_dead_letters("billing", cause="rejected")])
+        return [topic.name async for topic in admin.list_topics()]
+
+
+def manage_without_async() -> list[str]:
+    with sync.Admin(URL) as admin:
+        return [topic.name for topic in admin.list_topics(page_size=10)]
 
 
 def failures() -> list[AcknowledgementFailure]:

@@ -1,6 +1,6 @@
 """Calls that a type checker refuses. `# wrong` names mypy's code for the line. Nothing runs it."""
 
-from sharequeue.client import Producer, Record, ShareConsumer, sync
+from sharequeue.client import Admin, Producer, Record, ShareConsumer, sync
 
 URL = "http://127.0.0.1:8080"
 
@@ -16,6 +16,13 @@ async def with_async(producer: Producer, consumer: ShareConsumer, record: Record
     ShareConsumer(URL, "billing", acknowledgement="manual")  # wrong: arg-type
     record.offset = 1  # wrong: misc
     print(record.valu)  # wrong: attr-defined
+
+
+async def managed(admin: Admin) -> None:
+    await admin.create_topic("orders", partition=4)  # wrong: call-arg
+    await admin.reset_share_group_offsets("billing", "first")  # wrong: arg-type
+    print((await admin.describe_topic("orders")).offset)  # wrong: attr-defined
+    print(admin.list_topics().name)  # wrong: attr-defined
 
 
 def without_async(producer: sync.Producer, consumer: sync.ShareConsumer, record: Record) -> None:
