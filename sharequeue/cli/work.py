@@ -38,8 +38,8 @@ def work(target: str, processes: int, grace: float, health_port: int | None, url
     SIGTERM and Ctrl-C stop it: what no function has begun goes back at once, uncounted. What still runs at the end of
     the grace is released. A second signal ends the grace. A process that dies is started again.
 
-    Exit codes: 0 stopped, 1 every process died within 10 seconds of its start, 2 wrong usage, 3 payloads do not fit,
-    4 half of a task's functions hang.
+    Exit codes: 0 stopped, 1 every process died within 10 seconds of its start, or a schedule was refused, 2 wrong
+    usage, 3 payloads do not fit, 4 half of a task's functions hang.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     if processes > 1:

@@ -7,6 +7,8 @@ from typing import Any, Concatenate, Literal, TypedDict, TypeVar
 
 from sharequeue.client import Producer
 from sharequeue.client.sync import Producer as SyncProducer
+from sharequeue.protocol.messages.schedules import Missed
+from sharequeue.worker.schedules import schedule_of
 from sharequeue.worker.spans import Span, milliseconds, seconds
 from sharequeue.worker.task import OnMismatch, Task, TaskOptions
 from sharequeue_http.calling.login import Token
@@ -104,6 +106,42 @@ class Worker:
             if task.name in self.tasks:
                 raise ValueError(f"there are two tasks of the name {task.name}: give one another name")
             self.tasks[task.name] = task
+            return task
+
+        return declared
+
+    def periodic(
+        self,
+        cron: str,
+        *,
+        timezone: str = "UTC",
+        payload: Any = None,
+        topic: str | None = None,
+        group: str = "periodic",
+        name: str | None = None,
+        timeout: Span = "15m",
+        missed: Missed = "one",
+    ) -> Callable[[Callable[..., object]], Task[Any]]:
+        """Make a task that runs at each time of `cron`: once, however many workers there are.
+
+        The service keeps the times, in a schedule of the topic with the task's name: a worker that starts makes it, or
+        changes it. Each time makes a record, whose header `__schedule.time_ms` has the time. A schedule that an
+        operator paused stays paused, and the one of a function that the program has no more stays until it is deleted.
+
+        Args:
+            cron: five fields, as in crontab, or six with the second first. timezone: its IANA name.
+            payload: what the function gets; a function may take no argument.
+            topic: of the records; None: `periodic.` and the task's name.
+            group, name, timeout: as of `task`.
+            missed: what becomes of times that an outage has taken: one record together, all of them, or none.
+        Raises: ValueError, TypeError: as `task`. A worker that starts ends if the service refuses the schedule.
+        """
+
+        def declared(function: Callable[..., object]) -> Task[Any]:
+            called = name or function.__name__
+            make = self.task(topic or f"periodic.{called}", group=group, name=called, timeout=timeout)
+            task = make(function)
+            task.schedule = schedule_of(called, cron, timezone, payload, missed)
             return task
 
         return declared

@@ -28,8 +28,9 @@ from sharequeue.worker.outcomes import (
     does_not_fit,
     timed_out,
 )
+from sharequeue.worker.payloads import HEADER
 from sharequeue.worker.running import Results, Runner
-from sharequeue.worker.task import HEADER, Task
+from sharequeue.worker.task import Task
 
 log = logging.getLogger("sharequeue.worker")
 

@@ -42,4 +42,4 @@ class Job:
         return late and self.given_up and not self.task.is_async
 
     def arguments(self) -> tuple[Any, ...]:
-        return (self.payload, self.context) if self.task.wants_context else (self.payload,)
+        return (self.payload, self.context)[: self.task.argument_count]

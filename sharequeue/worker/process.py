@@ -9,17 +9,20 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sharequeue.client.loop_thread import LoopThread
-from sharequeue.worker import group_rules
+from sharequeue.worker import group_rules, schedules
 from sharequeue.worker.app import Worker
 from sharequeue.worker.feeding import Feeding
 from sharequeue.worker.health import Health
 from sharequeue.worker.running import Runner
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.calling.login import Login
+from sharequeue_http.forms.errors import ApiError
 
 log = logging.getLogger("sharequeue.worker")
 
 DONE: Final = 0
+REFUSED: Final = 1
+"""The exit code when the service refuses the schedule of a periodic task."""
 NOTHING_FITS: Final = 3
 """The exit code when no task fetches any more, because payloads do not fit."""
 HUNG: Final = 4
@@ -39,6 +42,8 @@ class Process:
         self._feedings: list[Feeding] = []
         self._stop = asyncio.Event()
         self._exit_code = DONE
+        self._prepared: asyncio.Task[None]
+        """Makes the schedules."""
 
     async def run(self, health_port: int | None = None) -> int:
         """Run until `stop`. Returns: the exit code."""
@@ -73,15 +78,22 @@ class Process:
 
     async def _connect(self, runner: Runner) -> list[Feeding]:
         app = self._app
-        if app.set_retries:
-            login = Login(app.login.get("token"), app.login.get("headers"))
-            client = Client(app.urls, login=login, ca=app.login.get("ca"))
-            try:
-                for group in dict.fromkeys(task.group for task in app.tasks.values()):
-                    await group_rules.apply(client, group)
-            finally:
-                await client.close()
+        login = Login(app.login.get("token"), app.login.get("headers"))
+        client = Client(app.urls, login=login, ca=app.login.get("ca"))
+        groups = dict.fromkeys(task.group for task in app.tasks.values()) if app.set_retries else ()
+        for group in groups:
+            await group_rules.apply(client, group)
+        self._prepared = asyncio.create_task(self._put_schedules(client))
         return [Feeding(tasks, runner) for tasks in app.queues()]
+
+    async def _put_schedules(self, client: Client) -> None:
+        try:
+            await schedules.put(client, self._app.tasks.values())
+        except ApiError as error:
+            log.error("%s", error.detail)
+            self._exit_code = REFUSED
+        finally:
+            await client.close()
 
     async def _feed(self) -> None:
         parent = str(os.getppid())
@@ -90,6 +102,8 @@ class Process:
             done, _ = await asyncio.wait(feeding, timeout=LOOK_S, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
                 task.result()
+            if self._exit_code == REFUSED:
+                return
             if len(done) == len(feeding) or os.environ.get(PARENT, parent) != str(os.getppid()):
                 return
             if all(each.stopped for each in self._feedings):
@@ -101,6 +115,7 @@ class Process:
                 return
 
     async def _finish(self) -> None:
+        self._prepared.cancel()
         for feeding in self._feedings:
             feeding.stop()
         await asyncio.gather(*(feeding.finish(self._grace_s) for feeding in self._feedings))

@@ -4,19 +4,18 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from sharequeue.client import Produced, Producer
 from sharequeue.client.sync import Producer as SyncProducer
-from sharequeue.worker.payloads import signature_of
+from sharequeue.protocol.messages.schedules import PutScheduleRequest
+from sharequeue.worker.payloads import HEADER, plain, signature_of
 from sharequeue.worker.spans import Span, seconds
 
 if TYPE_CHECKING:
     from sharequeue.worker.app import Worker
 
 P = TypeVar("P")
-HEADER: Final = "task"
-"""The header that names the task of a record, where a topic has several."""
 OnMismatch = Literal["reject", "release", "stop"]
 
 
@@ -53,7 +52,9 @@ class Task(Generic[P]):
         self.group = group
         self.options = options
         self.is_async = inspect.iscoroutinefunction(function)
-        self.decode, self.wants_context = signature_of(function)
+        self.decode, self.argument_count = signature_of(function)
+        self.schedule: PutScheduleRequest | None = None
+        """Of a periodic one: the schedule of its topic that has its name."""
         self.paused_until = 0.0
         """When this program fetches for the task again, on the monotonic clock."""
         self.__doc__ = function.__doc__
@@ -91,8 +92,3 @@ class Task(Generic[P]):
     def pause(self, span: Span) -> None:
         """Fetch nothing for this task during a span, in this program; what runs goes on. 0 ends a pause."""
         self.paused_until = time.monotonic() + seconds(span)
-
-
-def plain(payload: Any) -> Any:
-    """A payload as the producer takes it: a model of pydantic becomes plain values."""
-    return payload.model_dump(mode="json") if hasattr(payload, "model_dump") else payload

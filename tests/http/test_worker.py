@@ -15,7 +15,7 @@ import pytest
 from sharequeue.stack.process import free_port
 from sharequeue.stack.stack import Stack
 from sharequeue.worker import Context, Reject, Retry, Snooze, Worker
-from sharequeue.worker.process import NOTHING_FITS, Process
+from sharequeue.worker.process import NOTHING_FITS, REFUSED, Process
 from tests.http.calls import Gateway
 from tests.http.client_calls import in_event_loop, until
 
@@ -315,6 +315,59 @@ async def test_a_paused_task_fetches_nothing(stack: Stack, gateway: Gateway, nam
         assert not seen
         fulfil.pause(0)
         await until(lambda: seen)
+
+
+@in_event_loop
+async def test_a_periodic_task_runs_at_its_times(
+    stack: Stack, gateway: Gateway, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two workers make one schedule. A later start changes its times, and leaves it paused if an operator paused it."""
+    caplog.set_level("INFO")
+    times: list[str] = []
+
+    def app_with(cron: str) -> Worker:
+        app = app_of(stack)
+
+        @app.periodic(cron, timezone="Europe/Berlin", group=name, name=name)
+        def tidy(payload: None, context: Context) -> None:
+            times.append(context.headers["__schedule.time_ms"])
+
+        @app.periodic(cron, topic=f"periodic.{name}", group=name, name=f"{name}-2", payload={"id": 7})
+        async def fulfil(order: Order) -> None:
+            times.append(f"order {order.id}")
+
+        return app
+
+    each_second, path = app_with("* * * * * *"), f"/v1/topics/periodic.{name}/schedules/{name}"
+    async with working(each_second), working(app_with("* * * * * *")):
+        await until(lambda: len(times) >= 6)
+    of_plain = [time for time in times if "order" not in time]
+    assert len(of_plain) == len(set(of_plain)) >= 2
+    assert "order 7" in times
+    gateway.http.patch(path, json={"paused": True}).raise_for_status()
+    async with working(app_with("0 3 * * *")):
+        await until(lambda: gateway.http.get(path).json()["cron"] == "0 3 * * *")
+    found = gateway.http.get(path).json()
+    assert (found["paused"], found["time_zone"], found["headers"]["task"]) == (True, "Europe/Berlin", name)
+    caplog.clear()
+    async with working(app_with("0 3 * * *")):
+        gateway.http.post(f"{path}/run", json={}).raise_for_status()
+        count = len(times)
+        await until(lambda: len(times) > count)
+    assert "made the schedule" not in caplog.text
+
+
+@in_event_loop
+async def test_a_worker_whose_schedule_is_refused_ends(
+    stack: Stack, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = app_of(stack)
+
+    @app.periodic("each monday", group=name, name=name)
+    def tidy() -> None: ...
+
+    assert await Process(app, grace_s=5).run() == REFUSED
+    assert f"the schedule of the task {name}: " in caplog.text
 
 
 @in_event_loop

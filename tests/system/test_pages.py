@@ -88,7 +88,7 @@ def test_the_page_of_transactions_prints_what_it_shows(stack: Stack) -> None:
 
 
 def test_the_programs_of_the_worker_page_print_what_it_shows(stack: Stack) -> None:
-    play(stack, "worker.md", files=2)
+    play(stack, "worker.md", files=3)
 
 
 def test_the_page_of_clients_begins_with_a_backoff(stack: Stack) -> None:
