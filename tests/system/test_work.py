@@ -94,3 +94,28 @@ def test_a_target_of_no_use_is_wrong_usage(target: str, said: str, tmp_path: Pat
         assert process.wait(timeout=60) == 2
         assert process.stderr is not None
         assert said in process.stderr.read()
+
+
+SHOP_TESTS = """
+from sharequeue.client.sync import Producer
+
+def test_first(sharequeue_url):
+    with Producer(sharequeue_url) as producer:
+        assert producer.send("orders", 1).offset == 0
+
+def test_second(sharequeue_url):
+    with Producer(sharequeue_url) as producer:
+        assert producer.send("orders", 2).offset == 1
+"""
+
+
+def test_pytest_has_a_stack_for_the_tests_of_a_program(tmp_path: Path) -> None:
+    """One for all tests of the run, which leaves neither a process nor its data behind."""
+    (tmp_path / "test_shop.py").write_text(SHOP_TESTS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", "--basetemp=b"]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=300)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert not any(path.exists() for path in (tmp_path / "b").rglob("data/postgresql"))
+    assert [
+        process for process in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(process.info["cmdline"])
+    ] == []
