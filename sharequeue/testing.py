@@ -14,12 +14,13 @@ from typing import Final, Literal, NamedTuple, TypeVar
 import msgspec
 
 from sharequeue.client.consuming.deliveries import Delivery
+from sharequeue.client.consuming.values import DoesNotFit
 from sharequeue.client.new_record import NewRecord, encode_record
 from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch
 from sharequeue.worker import Task
 from sharequeue.worker.job import Job
 from sharequeue.worker.outcomes import ACCEPT, REJECT, STOPPED, Verdict, does_not_fit, timed_out
-from sharequeue.worker.payloads import DoesNotFit, plain
+from sharequeue.worker.payloads import plain
 from sharequeue.worker.running import Results, Runner
 
 P = TypeVar("P")

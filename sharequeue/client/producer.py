@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict, Unpack, overload
 
+from sharequeue.client import tracing
 from sharequeue.client.following import FollowingClient
 from sharequeue.client.new_record import NewRecord, encode_record
 from sharequeue.client.scheduling import Scheduled, When, timed
@@ -18,6 +19,7 @@ from sharequeue.protocol.messages.scheduled import CancelledRecords, CancelSched
 from sharequeue.protocol.types import MAX_RECORDS
 from sharequeue_http.calling.caller import Client, decoded
 from sharequeue_http.calling.login import Login, Token
+from sharequeue_http.forms.errors import ApiError
 
 SCHEDULE: Final = replace(apis.SCHEDULE_RECORDS, idempotent=True)
 """Each request carries an Idempotency-Key, so it is safe to repeat one whose answer was lost."""
@@ -176,13 +178,19 @@ class Producer(Sender):
 
     async def _schedule(self, topic: str, new: NewRecord, when: When, key: str | None) -> Scheduled:
         self._check_open()
-        record = timed(encode_record(new), when)
-        body, _ = await self._client.relay(
-            SCHEDULE,
-            b'{"records":[%b]}' % record,
-            path={"topic": topic},
-            headers={"Idempotency-Key": key or uuid.uuid4().hex},
-        )
+        span = tracing.start("send", topic, "PRODUCER")
+        record = timed(encode_record(new._replace(headers=tracing.carried(span, new.headers))), when)
+        try:
+            body, _ = await self._client.relay(
+                SCHEDULE,
+                b'{"records":[%b]}' % record,
+                path={"topic": topic},
+                headers={"Idempotency-Key": key or uuid.uuid4().hex},
+            )
+        except ApiError as error:
+            tracing.end(span, error.error.code, error.detail)
+            raise
+        tracing.end(span)
         answer: ScheduleResponse = decoded(SCHEDULE, body, self._client.base_url)
         (found,) = answer.scheduled
         return Scheduled(topic, found.partition, found.schedule_id, found.deliver_at_ms)

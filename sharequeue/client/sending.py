@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from sharequeue.client import tracing
 from sharequeue.client.errors import IllegalState, OneLoop
 from sharequeue.client.following import FollowingClient
 from sharequeue.client.new_record import NewRecord, encode_record
@@ -98,13 +99,23 @@ class Pending:
         self._batch = batch
         self._index = index
 
+    @property
+    def result(self) -> Produced | ApiError:
+        """Of a batch that is done."""
+        return self._batch.results[self._index]
+
     def __await__(self) -> Generator[Any, None, Produced]:
         yield from asyncio.shield(self._batch.done).__await__()
-        result = self._batch.results[self._index]
+        result = self.result
         if isinstance(result, ApiError):
             self._batch.unraised.pop(self._index, None)
             raise result
         return result
+
+
+def _end(span: tracing.Span, result: Produced | ApiError | None) -> None:
+    error = result if isinstance(result, ApiError) else None
+    tracing.end(span, *((error.error.code, error.detail) if error else ()))
 
 
 class Options(NamedTuple):
@@ -183,7 +194,8 @@ class Sender(OneLoop):
     async def _hand_over(self, topic: str, new: NewRecord, terms: Terms) -> Pending:
         """Put a record into a batch of the same terms. With a key of its own it has a request alone."""
         self._check_open()
-        record = encode_record(new)
+        span = tracing.start("send", topic, "PRODUCER")
+        record = encode_record(new._replace(headers=tracing.carried(span, new.headers)) if span else new)
         size = len(record) + 1
         await self._wait_for_room(size)
         waiting = self._batches.setdefault(topic, deque())
@@ -206,7 +218,10 @@ class Sender(OneLoop):
             or self._flushing
         ):
             batch.full.set()
-        return Pending(batch, len(batch.records) - 1)
+        pending = Pending(batch, len(batch.records) - 1)
+        if span is not None:
+            batch.done.add_done_callback(lambda _: _end(span, pending.result))
+        return pending
 
     async def send_many(self, topic: str, records: Iterable[Any]) -> list[Produced]:
         """Append many records and return their places when all are durable.
@@ -219,8 +234,10 @@ class Sender(OneLoop):
         self._check_open()
         batches: list[_Batch] = []
         batch: _Batch | None = None
+        span = tracing.start("send", topic, "PRODUCER")
         for item in records:
-            record = encode_record(item if isinstance(item, NewRecord) else NewRecord(item))
+            new = item if isinstance(item, NewRecord) else NewRecord(item)
+            record = encode_record(new._replace(headers=tracing.carried(span, new.headers)) if span else new)
             size = len(record) + 1
             if (
                 batch is None
@@ -242,6 +259,9 @@ class Sender(OneLoop):
             batch.unraised.clear()
             failures += [result for result in batch.results if isinstance(result, ApiError)]
             produced += [result for result in batch.results if not isinstance(result, ApiError)]
+        if span is not None:
+            span.set_attribute("messaging.batch.message_count", len(produced) + len(failures))
+            _end(span, failures[0] if failures else None)
         if failures:
             raise failures[0]
         return produced

@@ -139,9 +139,10 @@ class Worker:
 
         def declared(function: Callable[..., object]) -> Task[Any]:
             called = name or function.__name__
+            schedule = schedule_of(called, cron, timezone, payload, missed)
             make = self.task(topic or f"periodic.{called}", group=group, name=called, timeout=timeout)
             task = make(function)
-            task.schedule = schedule_of(called, cron, timezone, payload, missed)
+            task.schedule = schedule
             return task
 
         return declared

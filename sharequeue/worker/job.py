@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sharequeue.client import Record
+from sharequeue.client import Record, tracing
 from sharequeue.worker.context import Context
 from sharequeue.worker.outcomes import Verdict
 from sharequeue.worker.task import Task
@@ -40,6 +40,20 @@ class Job:
         """Tell whether a plain function has taken twice its time: nothing can end it but the end of the process."""
         late = time.monotonic() >= self.context.deadline + self.task.options.timeout_s
         return late and self.given_up and not self.task.is_async
+
+    def start_span(self) -> tracing.Span:
+        """Start the span of the function, in the trace of the program that sent the record."""
+        if not tracing.wanted():
+            return None
+        record = self.record
+        more = {
+            "consumer.group.name": self.task.group,
+            "destination.partition.id": str(record.partition),
+            "message.id": f"{record.topic}-{record.partition}-{record.offset}",
+            "sharequeue.task": self.task.name,
+            "sharequeue.attempt": record.attempt,
+        }
+        return tracing.start("process", record.topic, "CONSUMER", (record.headers,), more)
 
     def arguments(self) -> tuple[Any, ...]:
         return (self.payload, self.context)[: self.task.argument_count]

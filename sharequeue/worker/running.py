@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from sharequeue.client import tracing
 from sharequeue.worker.job import Job
 from sharequeue.worker.outcomes import ACCEPTED, STOPPED, verdict_of
 
@@ -89,8 +90,10 @@ class Runner:
 
     async def _await(self, job: Job, results: Results) -> None:
         verdict = STOPPED  # of a task that the program itself cancels
+        span = job.start_span()
         try:
-            await job.task.function(*job.arguments())
+            with tracing.current(span):
+                await job.task.function(*job.arguments())
             verdict = ACCEPTED
         except asyncio.CancelledError:
             pass  # nobody awaits this task
@@ -102,6 +105,7 @@ class Runner:
         finally:
             job.verdict = job.verdict or verdict
             job.ended_at = time.monotonic()
+            tracing.end(span, job.verdict.kind, job.verdict.reason)
             results.put(job)
 
     def _start_in_thread(self, job: Job, results: Results) -> None:
@@ -117,13 +121,16 @@ class Runner:
         while True:
             job, results = self._waiting.get()
             verdict = STOPPED
+            span = job.start_span()
             try:
-                job.task.function(*job.arguments())
+                with tracing.current(span):
+                    job.task.function(*job.arguments())
                 verdict = ACCEPTED
             except BaseException as fault:  # of a thread alone: SystemExit ends no program there
                 verdict = verdict_of(fault, reject_on=job.task.options.reject_on, reasons=job.task.options.reasons)
             job.verdict = job.verdict or verdict
             job.ended_at = time.monotonic()
+            tracing.end(span, job.verdict.kind, job.verdict.reason)
             with self._lock:
                 self._in_threads -= 1
             results.put(job)

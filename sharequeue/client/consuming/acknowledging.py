@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from sharequeue.client import tracing
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, Sent
 from sharequeue.client.consuming.outcomes import GIVEN_BACK
 from sharequeue.client.errors import AcknowledgementError, AcknowledgementFailure
@@ -133,6 +134,7 @@ class Settled(Results[OutcomeRun]):
 
     def applied(self, run: OutcomeRun) -> None:
         self._touch(run)
+        tracing.end(run.span)
         if run.outcome.type == "renew":
             self.renewed += run.delivery.hand_out_again(run.first_offset, run.last_offset)
             return
@@ -141,6 +143,7 @@ class Settled(Results[OutcomeRun]):
 
     def refused(self, run: OutcomeRun, code: str, detail: str, *, retriable: bool) -> None:
         self._touch(run)
+        tracing.end(run.span, code, detail)
         if not retriable:
             run.delivery.lost.update(range(run.first_offset, run.last_offset + 1))
         self.failures.append(run.failure(code, detail, retriable))

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from sharequeue.client import tracing
 from sharequeue.client.consuming.outcomes import ACCEPT, GAP, GIVEN_BACK, NEVER_BEGUN, RELEASE, Outcome
 from sharequeue.client.consuming.values import Decode, DoesNotFit
 from sharequeue.client.errors import AcknowledgementFailure, IllegalState, ValueTooDeep, ValueUndecodable
@@ -257,6 +258,9 @@ class Delivery:
         """The chosen outcomes as acknowledgements to send: one for each run of offsets with the same outcome."""
         chosen, self.chosen = self.chosen, {}
         taken = [OutcomeRun(self, *run) for run in outcome_runs(chosen)]
+        if tracing.wanted():
+            for run in taken:
+                run.start_span()
         self.in_flight += len(taken)
         return taken
 
@@ -386,11 +390,24 @@ class Sent:
 class OutcomeRun(Sent):
     """An acknowledgement of a consumer: of a part of a delivery."""
 
-    __slots__ = ("delivery",)
+    __slots__ = ("delivery", "span")
 
     def __init__(self, delivery: Delivery, first_offset: int, last_offset: int, outcome: Outcome) -> None:
         super().__init__(delivery, first_offset, last_offset, outcome)
         self.delivery = delivery
+        self.span: tracing.Span = None
+
+    def start_span(self) -> None:
+        """Start the span `settle`, which ends with the result."""
+        first, last, delivery = self.first_offset, self.last_offset, self.delivery
+        more = {
+            "batch.message_count": last - first + 1,
+            "consumer.group.name": delivery.group,
+            "destination.partition.id": str(delivery.partition),
+            "sharequeue.outcome": self.outcome.type,
+        }
+        of = (record.headers for offset, record in delivery.records.items() if first <= offset <= last)
+        self.span = tracing.start("settle", delivery.topic, "CLIENT", of, more)
 
     @property
     def finished_before(self) -> bool:

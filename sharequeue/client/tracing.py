@@ -1,0 +1,94 @@
+"""Spans of OpenTelemetry, with its names for messaging, and the header `traceparent` of records.
+
+Only where the program has imported `opentelemetry.trace`: nothing here imports it, and without it there are no spans.
+
+    send (in the program's own trace) ── header traceparent ──▶ process (around a worker's function) ──▶ settle
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+SYSTEM: Final = "sharequeue"
+MOST_LINKS: Final = 128
+"""Of one span: what an SDK keeps by default."""
+
+Span = Any
+"""A span of OpenTelemetry, which the client does not import; None: there is none."""
+
+
+def wanted() -> bool:
+    """Tell whether the program has imported OpenTelemetry."""
+    return "opentelemetry.trace" in sys.modules
+
+
+def start(
+    operation: str, topic: str, kind: str, of: Iterable[Mapping[str, str]] = (), more: Mapping[str, object] = {}
+) -> Span:
+    """Start a span.
+
+    Args:
+        kind: a name of SpanKind.
+        of: the headers of the records that it is about. It is in the trace of the first of them that has one, and not
+            in that of the code that runs: a worker's tasks begin wherever its loop was started.
+        more: attributes, by their names below `messaging`.
+    """
+    api = sys.modules.get("opentelemetry.trace")
+    if api is None:
+        return None
+    contexts = [found for headers in islice(of, MOST_LINKS) if (found := _context_of(headers)) is not None]
+    return api.get_tracer(SYSTEM).start_span(
+        f"{operation} {topic}",
+        context=contexts[0] if contexts else None,
+        kind=api.SpanKind[kind],
+        links=[api.Link(api.get_current_span(context).get_span_context()) for context in contexts],
+        attributes={
+            "messaging.system": SYSTEM,
+            "messaging.operation.name": operation,
+            "messaging.operation.type": operation,
+            "messaging.destination.name": topic,
+            **{f"messaging.{name}": value for name, value in more.items()},
+        },
+    )
+
+
+def carried(span: Span, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    """The headers of a record, with the context of the span that sends it. A `traceparent` of the program stays."""
+    if span is None or (headers is not None and "traceparent" in headers):
+        return headers
+    made = dict(headers or {})
+    _propagator().inject(made, context=sys.modules["opentelemetry.trace"].set_span_in_context(span))
+    return made
+
+
+def end(span: Span, error: str = "", detail: str | None = None) -> None:
+    """End a span. `error`: the kind of its failure; "": it succeeded."""
+    if span is None:
+        return
+    if error:
+        span.set_attribute("error.type", error)
+        span.set_status(sys.modules["opentelemetry.trace"].StatusCode.ERROR, detail)
+    span.end()
+
+
+@contextlib.contextmanager
+def current(span: Span) -> Iterator[None]:
+    """Have the code of a block run in a span, which the block does not end."""
+    if span is None:
+        yield
+        return
+    with sys.modules["opentelemetry.trace"].use_span(span, record_exception=False, set_status_on_exception=False):
+        yield
+
+
+def _context_of(headers: Mapping[str, str]) -> Any:
+    return _propagator().extract(headers) if "traceparent" in headers else None
+
+
+def _propagator() -> Any:
+    """W3C's, of a program that has imported OpenTelemetry."""
+    from opentelemetry.trace.propagation import tracecontext  # noqa: PLC0415 -- no dependency of the client
+
+    return tracecontext.TraceContextTextMapPropagator()
