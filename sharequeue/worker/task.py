@@ -4,13 +4,14 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
-from sharequeue.client import Produced, Producer
+from sharequeue.client import Produced, Producer, Scheduled
 from sharequeue.client.sync import Producer as SyncProducer
 from sharequeue.protocol.messages.schedules import PutScheduleRequest
 from sharequeue.worker.payloads import HEADER, plain, signature_of
-from sharequeue.worker.spans import Span, seconds
+from sharequeue.worker.spans import Span, seconds, when
 
 if TYPE_CHECKING:
     from sharequeue.worker.app import Worker
@@ -66,28 +67,49 @@ class Task(Generic[P]):
         return f"<Task {self.name} of {', '.join(self.topics)}, group {self.group}>"
 
     async def send(
-        self, payload: P, *, key: str | bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> Produced:
+        self,
+        payload: P,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        delay: Span | None = None,
+        at: datetime | None = None,
+    ) -> Produced | Scheduled:
         """Send a payload to the task's first topic, from any program. Returns: its place, once it is durable.
 
-        Raises: ApiError: as Producer.send. TypeError, ValueError: JSON has no form for the payload.
+        Args:
+            delay, at: when the record enters the topic; until then it waits at the service. None: now.
+        Raises: ApiError: as Producer.send. TypeError, ValueError: JSON has no form for the payload, or no such time.
         """
         loop = asyncio.get_running_loop()
         producer = self.app.producers.get(loop)
         if producer is None:
             producer = self.app.producers[loop] = Producer(self.app.urls, **self.app.login)
-        return await producer.send(
-            self.topics[0], plain(payload), key=key, headers={HEADER: self.name, **(headers or {})}
-        )
+        topic, value, sent = self._record(payload, headers)
+        if delay is None and at is None:
+            return await producer.send(topic, value, key=key, headers=sent)
+        return await producer.schedule(topic, value, key=key, headers=sent, **when(delay, at))
 
     def send_sync(
-        self, payload: P, *, key: str | bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> Produced:
+        self,
+        payload: P,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        delay: Span | None = None,
+        at: datetime | None = None,
+    ) -> Produced | Scheduled:
         """As `send`, for code without an event loop."""
-        if self.app.sync_producer is None:
-            self.app.sync_producer = SyncProducer(self.app.urls, **self.app.login)
-        sent = {HEADER: self.name, **(headers or {})}
-        return self.app.sync_producer.send(self.topics[0], plain(payload), key=key, headers=sent)
+        producer = self.app.sync_producer
+        if producer is None:
+            producer = self.app.sync_producer = SyncProducer(self.app.urls, **self.app.login)
+        topic, value, sent = self._record(payload, headers)
+        if delay is None and at is None:
+            return producer.send(topic, value, key=key, headers=sent)
+        return producer.schedule(topic, value, key=key, headers=sent, **when(delay, at))
+
+    def _record(self, payload: P, headers: Mapping[str, str] | None) -> tuple[str, Any, dict[str, str]]:
+        return self.topics[0], plain(payload), {HEADER: self.name, **(headers or {})}
 
     def pause(self, span: Span) -> None:
         """Fetch nothing for this task during a span, in this program; what runs goes on. 0 ends a pause."""

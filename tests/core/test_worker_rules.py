@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict
 
 import msgspec
@@ -19,7 +19,7 @@ from sharequeue.worker import Context, Reject, Retry, Snooze, Worker, group_rule
 from sharequeue.worker.judging import MISMATCHES, SLOW_S, WINDOW, Breaker, Mismatches
 from sharequeue.worker.outcomes import REJECT, RELEASE, Verdict, verdict_of
 from sharequeue.worker.payloads import signature_of
-from sharequeue.worker.spans import seconds
+from sharequeue.worker.spans import seconds, when
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,18 @@ def test_spans(span: Any, wanted: float) -> None:
 def test_what_is_no_span_is_refused(span: Any) -> None:
     with pytest.raises(ValueError, match="no span of time"):
         seconds(span)
+
+
+def test_the_time_of_a_record_that_is_sent_later() -> None:
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    assert [when(None, None), when("1.5s", None), when(None, at)] == [
+        {},
+        {"delay_ms": 1500},
+        {"deliver_at_ms": 1_893_456_000_000},
+    ]
+    for delay, wrong in (("1s", at), (None, datetime(2030, 1, 1))):
+        with pytest.raises(ValueError, match=r"not both|has no time zone"):
+            when(delay, wrong)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -355,6 +356,27 @@ async def test_a_periodic_task_runs_at_its_times(
         count = len(times)
         await until(lambda: len(times) > count)
     assert "made the schedule" not in caplog.text
+
+
+@in_event_loop
+async def test_a_record_is_sent_for_later(stack: Stack, gateway: Gateway, name: str) -> None:
+    app = app_of(stack)
+    seen: list[int] = []
+
+    @app.task(name, group=name)
+    async def fulfil(value: int) -> None:
+        seen.append(value)
+
+    await fulfil.send(1, at=datetime.now(UTC) + timedelta(seconds=0.2))
+    await fulfil.send(2, delay="1h")
+    await asyncio.to_thread(fulfil.send_sync, 3, delay=3600, key="ann")
+    with pytest.raises(ValueError, match="not both"):
+        await fulfil.send(4, delay=1, at=datetime.now(UTC))
+    async with working(app):
+        await until(lambda: finished(gateway, name, name) == 1)
+    listed = gateway.http.get(f"/v1/topics/{name}/scheduled").json()
+    assert seen == [1]
+    assert [record.get("key") for record in listed["scheduled"]] == [None, "ann"]
 
 
 @in_event_loop
