@@ -112,7 +112,36 @@ def test_the_page_of_scheduled_records_prints_what_it_shows(stack: Stack) -> Non
 
 
 def test_the_verbs_of_another_queue_print_what_they_show(stack: Stack) -> None:
-    play(stack, "migrating.md")
+    play(stack, "migrating.md", files=4)
+
+
+def test_the_workers_beside_those_of_other_queues_print_what_the_page_shows(stack: Stack, tmp_path: Path) -> None:
+    """Each program sends one record when it is run, and gets it when `sharequeue work` runs it."""
+    found = blocks((DOCS / "migrating.md").read_text())
+    programs = {
+        named[1]: (content, shown)
+        for (_, content), (_, shown) in itertools.pairwise(found)
+        if (named := re.match(r"# (\w+)\.py\n", content))
+    }
+    assert len(programs) == 4
+    running = {}
+    try:
+        for name, (content, _) in programs.items():
+            (tmp_path / f"{name}.py").write_text(content.replace(PRINTED_URL, stack.url))
+            command = [Path(sys.executable).with_name("sharequeue"), "work", f"{name}:app"]
+            running[name] = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        for name in programs:
+            subprocess.run([sys.executable, f"{name}.py"], cwd=tmp_path, check=True, timeout=60)
+        for name, (_, shown) in programs.items():
+            stdout = running[name].stdout
+            assert stdout is not None
+            assert stdout.readline() == shown
+            running[name].terminate()
+            assert running[name].wait(timeout=60) == 0
+    finally:
+        for process in running.values():
+            process.kill()
+            process.communicate()
 
 
 def test_the_five_lines_of_the_worker_page_run(stack: Stack, tmp_path: Path) -> None:
