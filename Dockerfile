@@ -1,4 +1,5 @@
 # One image for the three services, with [server]: compose's `command` picks the service.
+# With --build-arg EXTRAS=arrow its gateways take and answer Arrow, as Spark's sink wants; that adds 176 MB.
 FROM python:3.11-slim-bookworm AS build
 # The machine's way to its package index, if it has one of its own: --build-arg PIP_INDEX_URL=…
 ARG PIP_INDEX_URL
@@ -6,6 +7,7 @@ ARG PIP_EXTRA_INDEX_URL
 ARG PIP_TRUSTED_HOST
 ARG PIP_PROXY
 ARG PIP_DEFAULT_TIMEOUT
+ARG EXTRAS=""
 ENV PIP_CONSTRAINT=/src/constraints.txt \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
@@ -15,7 +17,7 @@ RUN python -m venv /opt/build && python -m venv --without-pip /opt/sharequeue
 # What builds it and what it depends on: a layer that stands until one of these two files changes.
 COPY pyproject.toml constraints.txt ./
 RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')" > /tmp/build.txt \
-    && python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; extras = project['optional-dependencies']; print(*project['dependencies'], *extras['server'], sep='\n')" > /tmp/run.txt \
+    && python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; extras = project['optional-dependencies']; print(*project['dependencies'], *(line for name in 'server $EXTRAS'.split() for line in extras[name]), sep='\n')" > /tmp/run.txt \
     && /opt/build/bin/pip install --requirement /tmp/build.txt \
     && /opt/build/bin/pip --python /opt/sharequeue/bin/python install --requirement /tmp/run.txt
 

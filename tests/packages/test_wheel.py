@@ -89,7 +89,7 @@ def test_help_needs_no_extra(plain: Environment) -> None:
 def test_commands_name_the_extra_that_they_need(plain: Environment, command: tuple[str, ...], extra: str) -> None:
     done = plain.run("sharequeue", *command, code=REFUSED)
     name = re.escape(" ".join(word for word in command[:2] if not word.startswith("-")))
-    line = rf"sharequeue {name}: \w+ is not installed: pip install 'sharequeue\[{extra}\]'\n"
+    line = rf"sharequeue {name}: \w+ is not installed: install sharequeue with its extra \[{extra}\]\n"
     assert re.fullmatch(line, done.stderr), done.stderr
     assert done.stdout == ""
     assert not (plain.bin / ".sharequeue").exists()
@@ -99,7 +99,7 @@ def test_commands_name_the_extra_that_they_need(plain: Environment, command: tup
 def test_a_missing_extra_is_json_with_json(plain: Environment, command: tuple[str, ...]) -> None:
     failure = json.loads(plain.run("sharequeue", *command, "--json", code=REFUSED).stderr)
     assert failure["code"] == "FAILED"
-    assert "is not installed: pip install" in failure["detail"]
+    assert "is not installed: install sharequeue with" in failure["detail"]
 
 
 def test_other_commands_need_no_extra(plain: Environment) -> None:

@@ -191,7 +191,9 @@ def _library() -> Any:
         import deltalake.exceptions  # noqa: PLC0415
         import deltalake.transaction  # noqa: PLC0415
     except ImportError:
-        raise PipelineError("a Delta table needs the package deltalake: pip install 'sharequeue[spark]'") from None
+        raise PipelineError(
+            "a Delta table needs the package deltalake: install sharequeue with its extra [spark]"
+        ) from None
     return deltalake
 
 

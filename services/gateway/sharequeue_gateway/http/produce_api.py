@@ -9,6 +9,7 @@ from sharequeue.protocol.messages.leaders import AppendHereResponse
 from sharequeue.protocol.messages.records import ProduceRequest
 from sharequeue.protocol.types import MAX_INT32
 from sharequeue_gateway.http.access.owners import Owners
+from sharequeue_gateway.http.answers import arrow_answer
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.producing.record_tails import raw_record
@@ -82,6 +83,10 @@ class ProduceApi:
             raise InvalidRequest(
                 f"send an Arrow stream with the header Content-Type: {ARROW_STREAM}, not {quoted(media_type)!r}",
                 status=415,
+            )
+        if not arrow_answer.AVAILABLE:
+            raise InvalidRequest(
+                "this gateway takes no Arrow: send JSON to /records, or install it with the extra [arrow]", status=415
             )
         producing = self._arrow_producer.produce(
             call.path["topic"],
