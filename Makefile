@@ -54,7 +54,7 @@ slow = $(addprefix tests/storage/test_,compressed_batches.py group_resets.py key
 SHARDS ?= pipeline processes cluster hostile slow
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install up test test-all $(addprefix test-,$(SHARDS)) steady test-one-process test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks smoke kafka-test monitoring-test proxy-test traefik-test browser-test hostile spark-versions nightly compose-test site example clean
+.PHONY: help install up test test-all $(addprefix test-,$(SHARDS)) steady test-one-process test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks smoke kafka-test monitoring-test proxy-test traefik-test browser-test hostile spark-versions nightly compose-test site release example clean
 
 test: install ## What a newcomer runs: the rules, the HTTP contract, the stores, and one path each through Spark, processes and a cluster
 	$(PYTEST) $(TEST)
@@ -153,6 +153,9 @@ compose-test: install ## Bring docker-compose.yml up on a real engine, use it, b
 
 site: .venv/site-installed ## Build the site of docs/ into dist/site; a link that leads nowhere fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+release: install ## Build wheel, sdist, packages of sdks/, bill of materials and checksums of the tag of this version (ADDRESS=https://… of the repository)
+	$(BIN)/python -m docs.release --address "$(ADDRESS)"
 
 example: install ## All flights of 2013 through the stack that `make up` runs (URL=… names another)
 	$(BIN)/python examples/flights.py --url "$(or $(URL),http://127.0.0.1:8080)"
