@@ -78,7 +78,7 @@ class Worker:
         plain JSON, `bytes`, or the whole `Record`.
 
         Args:
-            topics: where records come from.
+            topics: where records come from, in the order of priority.
             group: the share group. Each group gets every record; a group's workers share them.
             name: of the task; None: the function's. Where several tasks share topics and group, the header `task` names
                 one; a record without it goes to the first.

@@ -91,6 +91,7 @@ class Feeding:
             tasks[0].group,
             tasks[0].topics,
             acknowledgement="deferred",
+            priority=len(tasks[0].topics) > 1,
             lock_duration_ms=app.lock_duration_ms,
             max_poll_interval_ms=math.inf,  # a function has its own time; the program that hangs ends by its health port
             on_acknowledged=self.settled,

@@ -72,20 +72,23 @@ class Task(Generic[P]):
         *,
         key: str | bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        topic: str | None = None,
         delay: Span | None = None,
         at: datetime | None = None,
     ) -> Produced | Scheduled:
-        """Send a payload to the task's first topic, from any program. Returns: its place, once it is durable.
+        """Send a payload to a topic of the task, from any program. Returns: its place, once it is durable.
 
         Args:
+            topic: of the task's; None: the last, which is the least urgent.
             delay, at: when the record enters the topic; until then it waits at the service. None: now.
-        Raises: ApiError: as Producer.send. TypeError, ValueError: JSON has no form for the payload, or no such time.
+        Raises: ApiError: as Producer.send. TypeError, ValueError: JSON has no form for the payload, no such time, or no
+            such topic.
         """
         loop = asyncio.get_running_loop()
         producer = self.app.producers.get(loop)
         if producer is None:
             producer = self.app.producers[loop] = Producer(self.app.urls, **self.app.login)
-        topic, value, sent = self._record(payload, headers)
+        topic, value, sent = self._record(topic, payload, headers)
         if delay is None and at is None:
             return await producer.send(topic, value, key=key, headers=sent)
         return await producer.schedule(topic, value, key=key, headers=sent, **when(delay, at))
@@ -96,6 +99,7 @@ class Task(Generic[P]):
         *,
         key: str | bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        topic: str | None = None,
         delay: Span | None = None,
         at: datetime | None = None,
     ) -> Produced | Scheduled:
@@ -103,13 +107,17 @@ class Task(Generic[P]):
         producer = self.app.sync_producer
         if producer is None:
             producer = self.app.sync_producer = SyncProducer(self.app.urls, **self.app.login)
-        topic, value, sent = self._record(payload, headers)
+        topic, value, sent = self._record(topic, payload, headers)
         if delay is None and at is None:
             return producer.send(topic, value, key=key, headers=sent)
         return producer.schedule(topic, value, key=key, headers=sent, **when(delay, at))
 
-    def _record(self, payload: P, headers: Mapping[str, str] | None) -> tuple[str, Any, dict[str, str]]:
-        return self.topics[0], plain(payload), {HEADER: self.name, **(headers or {})}
+    def _record(
+        self, topic: str | None, payload: P, headers: Mapping[str, str] | None
+    ) -> tuple[str, Any, dict[str, str]]:
+        if topic not in (None, *self.topics):
+            raise ValueError(f"the task {self.name} has no topic {topic}: it has {', '.join(self.topics)}")
+        return topic or self.topics[-1], plain(payload), {HEADER: self.name, **(headers or {})}
 
     def pause(self, span: Span) -> None:
         """Fetch nothing for this task during a span, in this program; what runs goes on. 0 ends a pause."""

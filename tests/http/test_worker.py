@@ -359,6 +359,33 @@ async def test_a_periodic_task_runs_at_its_times(
 
 
 @in_event_loop
+async def test_records_of_the_first_topic_come_first(stack: Stack, gateway: Gateway, name: str) -> None:
+    app = app_of(stack)
+    seen: list[int] = []
+    go_on = asyncio.Semaphore(0)
+
+    @app.task(f"{name}-urgent", name, group=name)
+    async def fulfil(value: int) -> None:
+        seen.append(value)
+        await go_on.acquire()
+
+    for value in (1, 2, 3):
+        await fulfil.send(value)
+    async with working(app):
+        await until(lambda: seen == [1])
+        for value in (-1, -2, -3):
+            await fulfil.send(value, topic=f"{name}-urgent")
+        for count in range(2, 7):
+            await asyncio.sleep(0.06)  # so it is no quick function, of which records are fetched ahead
+            go_on.release()
+            await until(lambda count=count: len(seen) == count)
+        go_on.release()
+    assert seen == [1, -1, -2, -3, 2, 3]
+    with pytest.raises(ValueError, match="has no topic"):
+        await fulfil.send(4, topic="other")
+
+
+@in_event_loop
 async def test_a_record_is_sent_for_later(stack: Stack, gateway: Gateway, name: str) -> None:
     app = app_of(stack)
     seen: list[int] = []
