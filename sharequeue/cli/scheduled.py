@@ -23,7 +23,7 @@ from sharequeue.cli.output import (
 )
 from sharequeue.client import NewRecord
 from sharequeue.client.new_record import encode_record
-from sharequeue.client.scheduling import timed
+from sharequeue.client.scheduling import When, timed
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.scheduled import (
     CancelledRecords,
@@ -64,7 +64,7 @@ async def add(
     if (delay is None) == (at is None):
         raise click.UsageError("give --delay or --at")
     delay_ms = None if delay is None else length_ms(delay, "--delay")
-    record = timed(record_of(value, key, headers), delay_ms, None if at is None else moment_ms(at, "--at"))
+    record = timed(record_of(value, key, headers), When(None if at is None else moment_ms(at, "--at"), delay_ms))
     answer = await ask(url, apis.SCHEDULE_RECORDS, b'{"records":[%b]}' % record, topic=topic)
     if as_json:
         echo_json(answer)

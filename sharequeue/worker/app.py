@@ -7,7 +7,7 @@ from typing import Any, Concatenate, Literal, TypedDict, TypeVar
 
 from sharequeue.client import Producer
 from sharequeue.client.sync import Producer as SyncProducer
-from sharequeue.protocol.messages.schedules import Missed
+from sharequeue.protocol.messages.scheduled import Missed
 from sharequeue.worker.schedules import schedule_of
 from sharequeue.worker.spans import Span, milliseconds, seconds
 from sharequeue.worker.task import OnMismatch, Task, TaskOptions

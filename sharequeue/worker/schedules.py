@@ -8,7 +8,7 @@ import msgspec
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.records import ProduceRecord
-from sharequeue.protocol.messages.schedules import Missed, PutScheduleRequest, ScheduleDescription
+from sharequeue.protocol.messages.scheduled import Missed, PutScheduleRequest, ScheduleDescription
 from sharequeue.repeats import PART_DIED, Tries
 from sharequeue.worker.payloads import HEADER, plain
 from sharequeue.worker.task import Task

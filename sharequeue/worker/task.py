@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from sharequeue.client import Produced, Producer, Scheduled
 from sharequeue.client.sync import Producer as SyncProducer
-from sharequeue.protocol.messages.schedules import PutScheduleRequest
+from sharequeue.protocol.messages.scheduled import PutScheduleRequest
 from sharequeue.worker.payloads import HEADER, plain, signature_of
 from sharequeue.worker.spans import Span, seconds, when
 

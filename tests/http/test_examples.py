@@ -14,12 +14,13 @@ import httpx
 from jsonschema import Draft202012Validator
 
 import sharequeue.openapi.examples as examples_module
-from sharequeue.openapi.examples import KEY_ID, PRODUCER_EPOCH, SCHEDULE_ID, STORY, TRANSACTION_ID, Example, answers
+from sharequeue.openapi.examples import KEY_ID, PRODUCER_EPOCH, STORY, TRANSACTION_ID, Example, answers
 from sharequeue_http.forms.api import Api, path_of
 from tests.openapi.public import public_document
 
 ANSWERS: Final = Path(examples_module.__file__).with_name("examples.json")
 NOW_MS: Final = 1_767_225_600_000
+SCHEDULE_ID: Final = "019b7a12-9c00-7c1e-a3d1-5e0f9b2c4000"
 PLAIN: Final[dict[str, Any]] = {
     "topic_id": "4799b8f4-4040-412c-b59e-2e8f4ad3c001",
     "__dlq.errors.topic.id": "4799b8f4-4040-412c-b59e-2e8f4ad3c001",
