@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
-from sharequeue import client
+import sharequeue
 from sharequeue.protocol import apis
 from sharequeue_http.forms.api import Api
 
-PATH: Final = Path(client.__file__).with_name("admin.py")
+PATH: Final = Path(sharequeue.__file__).parent / "client" / "admin.py"
 TAGS: Final = ("Topics", "Groups", "Scheduled", "Transactions", "Access", "Reports")
 ALSO: Final = frozenset({"READ_RECORDS"})
 LEFT_OUT: Final = frozenset(
