@@ -7,7 +7,7 @@ from typing import Any, Literal
 from sharequeue.client.operator_calls import OperatorCalls
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.access import Acl, AclList, CreatedKey, KeyDescription, RevokedKeys
-from sharequeue.protocol.messages.dead_letters import DeadLetter, DropResult, RedriveFilter, RedriveResult
+from sharequeue.protocol.messages.dead_letters import DeadLetter, DropResult, RedriveResult
 from sharequeue.protocol.messages.groups import (
     FetchingMembers,
     ResetOffsetsResult,
@@ -20,8 +20,13 @@ from sharequeue.protocol.messages.groups import (
 from sharequeue.protocol.messages.in_flight import ListInFlightResponse, RecordLife
 from sharequeue.protocol.messages.records import ProduceRecord, RecordPage
 from sharequeue.protocol.messages.reports import ActivityEntry
-from sharequeue.protocol.messages.scheduled import CancelledRecords, ScheduledDescription, ScheduledListing
-from sharequeue.protocol.messages.schedules import RunSchedule, ScheduleDescription, ScheduleList, ScheduleSummary
+from sharequeue.protocol.messages.scheduled import (
+    CancelledRecords,
+    ScheduleDescription,
+    ScheduledListing,
+    ScheduleList,
+    ScheduleSummary,
+)
 from sharequeue.protocol.messages.topics import (
     DeletedRecords,
     DeleteRecordsPartition,
@@ -90,16 +95,14 @@ class Admin(OperatorCalls):
         self,
         group: str,
         *,
+        topic: str | None = None,
         partition: int | None = None,
+        offset: int | None = None,
         key: str | None = None,
         cause: Literal["rejected", "delivery_limit"] | None = None,
         reason: str | None = None,
-        message: str | None = None,
-        min_delivery_count: int | None = None,
         after_ms: int | None = None,
         before_ms: int | None = None,
-        topic: str | None = None,
-        offset: int | None = None,
         closed: bool = False,
         records: bool = False,
         page_size: int = 100,
@@ -109,16 +112,14 @@ class Admin(OperatorCalls):
             "dead_letters",
             apis.LIST_DEAD_LETTERS,
             {"group": group},
+            topic=topic,
             partition=partition,
+            offset=offset,
             key=key,
             cause=cause,
             reason=reason,
-            message=message,
-            min_delivery_count=min_delivery_count,
             after_ms=after_ms,
             before_ms=before_ms,
-            topic=topic,
-            offset=offset,
             closed=closed,
             records=records,
             page_size=page_size,
@@ -129,7 +130,13 @@ class Admin(OperatorCalls):
         group: str,
         *,
         topic: str | None = None,
-        filter: RedriveFilter | Mapping[str, Any] | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        key: str | None = None,
+        cause: Literal["rejected", "delivery_limit"] | None = None,
+        reason: str | None = None,
+        after_ms: int | None = None,
+        before_ms: int | None = None,
         max_records: int | None = None,
         page_token: str | None = None,
         dry_run: bool = False,
@@ -140,7 +147,13 @@ class Admin(OperatorCalls):
             apis.DROP_DEAD_LETTERS,
             {"group": group},
             topic=topic,
-            filter=filter,
+            partition=partition,
+            offset=offset,
+            key=key,
+            cause=cause,
+            reason=reason,
+            after_ms=after_ms,
+            before_ms=before_ms,
             max_records=max_records,
             page_token=page_token,
             dry_run=dry_run,
@@ -151,7 +164,13 @@ class Admin(OperatorCalls):
         group: str,
         *,
         topic: str | None = None,
-        filter: RedriveFilter | Mapping[str, Any] | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        key: str | None = None,
+        cause: Literal["rejected", "delivery_limit"] | None = None,
+        reason: str | None = None,
+        after_ms: int | None = None,
+        before_ms: int | None = None,
         max_records: int | None = None,
         page_token: str | None = None,
         dry_run: bool = False,
@@ -163,7 +182,13 @@ class Admin(OperatorCalls):
             apis.REDRIVE_DEAD_LETTERS,
             {"group": group},
             topic=topic,
-            filter=filter,
+            partition=partition,
+            offset=offset,
+            key=key,
+            cause=cause,
+            reason=reason,
+            after_ms=after_ms,
+            before_ms=before_ms,
             max_records=max_records,
             page_token=page_token,
             dry_run=dry_run,
@@ -285,15 +310,9 @@ class Admin(OperatorCalls):
         """Delete the offsets of a group that is not in use in a topic."""
         await self._call(object, apis.DELETE_SHARE_GROUP_OFFSETS, {"group": group, "topic": topic}, force=force)
 
-    def list_scheduled_records(
-        self, topic: str, *, key: str | None = None, page_size: int = 1000
-    ) -> AsyncIterator[ScheduledListing]:
+    def list_scheduled_records(self, topic: str, *, page_size: int = 1000) -> AsyncIterator[ScheduledListing]:
         """List and count the scheduled records of a topic, the next one due first."""
-        return self._items("scheduled", apis.LIST_SCHEDULED_RECORDS, {"topic": topic}, key=key, page_size=page_size)
-
-    async def get_scheduled_record(self, topic: str, schedule: str) -> ScheduledDescription:
-        """Read one scheduled record with its value."""
-        return await self._call(ScheduledDescription, apis.GET_SCHEDULED_RECORD, {"topic": topic, "schedule": schedule})
+        return self._items("scheduled", apis.LIST_SCHEDULED_RECORDS, {"topic": topic}, page_size=page_size)
 
     async def cancel_scheduled_records(
         self, topic: str, *, schedule_ids: Sequence[str] = (), key: str | None = None
@@ -330,17 +349,17 @@ class Admin(OperatorCalls):
         """Describe a schedule: its times and its record."""
         return await self._call(ScheduleDescription, apis.GET_SCHEDULE, {"topic": topic, "name": name})
 
-    async def update_schedule(self, topic: str, name: str, paused: bool) -> ScheduleSummary:
-        """Pause a schedule, or let it go on."""
-        return await self._call(ScheduleSummary, apis.UPDATE_SCHEDULE, {"topic": topic, "name": name}, paused=paused)
+    async def update_schedule(
+        self, topic: str, name: str, *, paused: bool | None = None, run: bool = False
+    ) -> ScheduleSummary:
+        """Pause a schedule, let it go on, or make one record now."""
+        return await self._call(
+            ScheduleSummary, apis.UPDATE_SCHEDULE, {"topic": topic, "name": name}, paused=paused, run=run
+        )
 
     async def delete_schedule(self, topic: str, name: str) -> None:
         """Delete a schedule. Records that it has made stay."""
         await self._call(object, apis.DELETE_SCHEDULE, {"topic": topic, "name": name})
-
-    async def run_schedule(self, topic: str, name: str) -> RunSchedule:
-        """Make one record of a schedule now, beside its times; also while it is paused."""
-        return await self._call(RunSchedule, apis.RUN_SCHEDULE, {"topic": topic, "name": name})
 
     async def list_schedules(self, topic: str) -> ScheduleList:
         """List the schedules of a topic by name."""

@@ -19,7 +19,7 @@ from sharequeue.client.producer import SendOptions
 from sharequeue.client.scheduling import Scheduled
 from sharequeue.client.sending import Produced
 from sharequeue.protocol.messages.access import Acl, AclList, CreatedKey, KeyDescription, RevokedKeys
-from sharequeue.protocol.messages.dead_letters import DeadLetter, DropResult, RedriveFilter, RedriveResult
+from sharequeue.protocol.messages.dead_letters import DeadLetter, DropResult, RedriveResult
 from sharequeue.protocol.messages.groups import (
     FetchingMembers,
     ResetOffsetsResult,
@@ -32,8 +32,13 @@ from sharequeue.protocol.messages.groups import (
 from sharequeue.protocol.messages.in_flight import ListInFlightResponse, RecordLife
 from sharequeue.protocol.messages.records import ProduceRecord, RecordPage
 from sharequeue.protocol.messages.reports import ActivityEntry
-from sharequeue.protocol.messages.scheduled import CancelledRecords, ScheduledDescription, ScheduledListing
-from sharequeue.protocol.messages.schedules import RunSchedule, ScheduleDescription, ScheduleList, ScheduleSummary
+from sharequeue.protocol.messages.scheduled import (
+    CancelledRecords,
+    ScheduleDescription,
+    ScheduledListing,
+    ScheduleList,
+    ScheduleSummary,
+)
 from sharequeue.protocol.messages.topics import (
     DeletedRecords,
     DeleteRecordsPartition,
@@ -751,16 +756,14 @@ class Admin(OwnThread[client.Admin]):
         self,
         group: str,
         *,
+        topic: str | None = None,
         partition: int | None = None,
+        offset: int | None = None,
         key: str | None = None,
         cause: Literal["rejected", "delivery_limit"] | None = None,
         reason: str | None = None,
-        message: str | None = None,
-        min_delivery_count: int | None = None,
         after_ms: int | None = None,
         before_ms: int | None = None,
-        topic: str | None = None,
-        offset: int | None = None,
         closed: bool = False,
         records: bool = False,
         page_size: int = 100,
@@ -769,16 +772,14 @@ class Admin(OwnThread[client.Admin]):
         return self._thread.iterate(
             lambda: self._inner.list_dead_letters(
                 group,
+                topic=topic,
                 partition=partition,
+                offset=offset,
                 key=key,
                 cause=cause,
                 reason=reason,
-                message=message,
-                min_delivery_count=min_delivery_count,
                 after_ms=after_ms,
                 before_ms=before_ms,
-                topic=topic,
-                offset=offset,
                 closed=closed,
                 records=records,
                 page_size=page_size,
@@ -790,7 +791,13 @@ class Admin(OwnThread[client.Admin]):
         group: str,
         *,
         topic: str | None = None,
-        filter: RedriveFilter | Mapping[str, Any] | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        key: str | None = None,
+        cause: Literal["rejected", "delivery_limit"] | None = None,
+        reason: str | None = None,
+        after_ms: int | None = None,
+        before_ms: int | None = None,
         max_records: int | None = None,
         page_token: str | None = None,
         dry_run: bool = False,
@@ -798,7 +805,18 @@ class Admin(OwnThread[client.Admin]):
         """Close dead letters of a group for good: they are open no more, and are never sent back."""
         return self._thread.wait_for(
             lambda: self._inner.drop_dead_letters(
-                group, topic=topic, filter=filter, max_records=max_records, page_token=page_token, dry_run=dry_run
+                group,
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                key=key,
+                cause=cause,
+                reason=reason,
+                after_ms=after_ms,
+                before_ms=before_ms,
+                max_records=max_records,
+                page_token=page_token,
+                dry_run=dry_run,
             )
         )
 
@@ -807,7 +825,13 @@ class Admin(OwnThread[client.Admin]):
         group: str,
         *,
         topic: str | None = None,
-        filter: RedriveFilter | Mapping[str, Any] | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        key: str | None = None,
+        cause: Literal["rejected", "delivery_limit"] | None = None,
+        reason: str | None = None,
+        after_ms: int | None = None,
+        before_ms: int | None = None,
         max_records: int | None = None,
         page_token: str | None = None,
         dry_run: bool = False,
@@ -818,7 +842,13 @@ class Admin(OwnThread[client.Admin]):
             lambda: self._inner.redrive_dead_letters(
                 group,
                 topic=topic,
-                filter=filter,
+                partition=partition,
+                offset=offset,
+                key=key,
+                cause=cause,
+                reason=reason,
+                after_ms=after_ms,
+                before_ms=before_ms,
                 max_records=max_records,
                 page_token=page_token,
                 dry_run=dry_run,
@@ -919,15 +949,9 @@ class Admin(OwnThread[client.Admin]):
         """Delete the offsets of a group that is not in use in a topic."""
         self._thread.wait_for(lambda: self._inner.delete_share_group_offsets(group, topic, force=force))
 
-    def list_scheduled_records(
-        self, topic: str, *, key: str | None = None, page_size: int = 1000
-    ) -> Iterator[ScheduledListing]:
+    def list_scheduled_records(self, topic: str, *, page_size: int = 1000) -> Iterator[ScheduledListing]:
         """List and count the scheduled records of a topic, the next one due first."""
-        return self._thread.iterate(lambda: self._inner.list_scheduled_records(topic, key=key, page_size=page_size))
-
-    def get_scheduled_record(self, topic: str, schedule: str) -> ScheduledDescription:
-        """Read one scheduled record with its value."""
-        return self._thread.wait_for(lambda: self._inner.get_scheduled_record(topic, schedule))
+        return self._thread.iterate(lambda: self._inner.list_scheduled_records(topic, page_size=page_size))
 
     def cancel_scheduled_records(
         self, topic: str, *, schedule_ids: Sequence[str] = (), key: str | None = None
@@ -959,17 +983,15 @@ class Admin(OwnThread[client.Admin]):
         """Describe a schedule: its times and its record."""
         return self._thread.wait_for(lambda: self._inner.get_schedule(topic, name))
 
-    def update_schedule(self, topic: str, name: str, paused: bool) -> ScheduleSummary:
-        """Pause a schedule, or let it go on."""
-        return self._thread.wait_for(lambda: self._inner.update_schedule(topic, name, paused))
+    def update_schedule(
+        self, topic: str, name: str, *, paused: bool | None = None, run: bool = False
+    ) -> ScheduleSummary:
+        """Pause a schedule, let it go on, or make one record now."""
+        return self._thread.wait_for(lambda: self._inner.update_schedule(topic, name, paused=paused, run=run))
 
     def delete_schedule(self, topic: str, name: str) -> None:
         """Delete a schedule. Records that it has made stay."""
         self._thread.wait_for(lambda: self._inner.delete_schedule(topic, name))
-
-    def run_schedule(self, topic: str, name: str) -> RunSchedule:
-        """Make one record of a schedule now, beside its times; also while it is paused."""
-        return self._thread.wait_for(lambda: self._inner.run_schedule(topic, name))
 
     def list_schedules(self, topic: str) -> ScheduleList:
         """List the schedules of a topic by name."""
