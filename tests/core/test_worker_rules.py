@@ -1,20 +1,16 @@
 """The rules of a worker that need no service: spans, outcomes, payloads by type, when a task slows down or stops."""
 
-import asyncio
 import dataclasses
-import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict
 
 import msgspec
 import pytest
 
-from sharequeue import testing
 from sharequeue.client import Record
 from sharequeue.client.consuming.deliveries import Delivery
 from sharequeue.client.consuming.values import DoesNotFit
 from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch
-from sharequeue.testing import Outcome
 from sharequeue.worker import Context, Reject, Retry, Snooze, Worker, group_rules
 from sharequeue.worker.judging import MISMATCHES, SLOW_S, WINDOW, Breaker, Mismatches
 from sharequeue.worker.outcomes import REJECT, RELEASE, Verdict, verdict_of
@@ -205,51 +201,3 @@ def test_an_app_refuses_what_it_cannot_run() -> None:
     app.task("orders", group="g")(order)
     app.task("orders", group="other", name="third")(order)
     assert [[task.name for task in queue] for queue in app.queues()] == [["fulfil", "order"], ["third"]]
-
-
-async def outcomes() -> dict[Any, Outcome]:
-    """What becomes of some records, by their payload, or by the words of a line."""
-    app = Worker()
-
-    @app.task("orders", group="g", timeout="50ms")
-    async def fulfil(order: Order, context: Context) -> None:
-        match order.id:
-            case 1:
-                raise Reject("no address")
-            case 2:
-                raise Retry("busy", delay="5s")
-            case 3:
-                raise Snooze("1m")
-            case 4:
-                raise ConnectionError("away")
-            case 5:
-                await asyncio.sleep(3600)
-        assert (context.attempt, context.headers, context.record.key) == (3, {"x": "y"}, "ann")
-
-    @app.task("orders", group="g", on_mismatch="release")
-    def plain(order: Order) -> None:
-        raise ValueError(threading.current_thread().name[:10])
-
-    found = {
-        number: await testing.run(fulfil, Order(number), attempt=3, key="ann", headers={"x": "y"})
-        for number in range(6)
-    }
-    wrong: Any = {"id": "x"}
-    found["wrong"], found["wrong, released"] = await testing.run(fulfil, wrong), await testing.run(plain, wrong)
-    found["in a thread"] = await testing.run(plain, Order(1))
-    return found
-
-
-def test_a_task_runs_in_a_test_without_a_stack() -> None:
-    misfit = "the payload does not fit: Expected `int`, got `str` - at `$.id`"
-    assert asyncio.run(outcomes()) == {
-        0: Outcome("accepted"),
-        1: Outcome("rejected", "no address"),
-        2: Outcome("released", "busy", 5),
-        3: Outcome("snoozed", None, 60),
-        4: Outcome("released", "ConnectionError: away"),
-        5: Outcome("released", "timed out after 0.05 s"),
-        "wrong": Outcome("rejected", misfit),
-        "wrong, released": Outcome("released", misfit),
-        "in a thread": Outcome("released", "ValueError: sharequeue"),
-    }
