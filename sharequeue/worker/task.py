@@ -5,13 +5,13 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
 from sharequeue.client import Produced, Producer, Scheduled
 from sharequeue.client.sync import Producer as SyncProducer
 from sharequeue.protocol.messages.scheduled import PutScheduleRequest
 from sharequeue.worker.payloads import HEADER, plain, signature_of
-from sharequeue.worker.spans import Span, seconds, when
+from sharequeue.worker.spans import Span, milliseconds, seconds, when
 
 if TYPE_CHECKING:
     from sharequeue.worker.app import Worker
@@ -29,6 +29,25 @@ class TaskOptions(NamedTuple):
     reject_on: tuple[type[BaseException], ...]
     reasons: Literal["text", "type"]
     breaker: int
+
+
+class SendOptions(TypedDict, total=False):
+    """The options of `Task.send`.
+
+    `key`, `headers`, `idempotency_key`: as of Producer.send. `topic`: of the task's; without it the last, which is the
+    least urgent. `delay`, `at`: when the record enters the topic; until then it waits at the service. `unique`: a text,
+    such as "order:42": send the payload only if none with this text was sent in the time `unique_for`, a day; else the
+    answer is the place of the first one, as a `duplicate`. The text is the record's key.
+    """
+
+    key: str | bytes | None
+    headers: Mapping[str, str] | None
+    topic: str | None
+    delay: Span | None
+    at: datetime | None
+    unique: str | None
+    unique_for: Span
+    idempotency_key: str | None
 
 
 class Task(Generic[P]):
@@ -66,58 +85,45 @@ class Task(Generic[P]):
     def __repr__(self) -> str:
         return f"<Task {self.name} of {', '.join(self.topics)}, group {self.group}>"
 
-    async def send(
-        self,
-        payload: P,
-        *,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        topic: str | None = None,
-        delay: Span | None = None,
-        at: datetime | None = None,
-    ) -> Produced | Scheduled:
+    async def send(self, payload: P, **options: Unpack[SendOptions]) -> Produced | Scheduled:
         """Send a payload to a topic of the task, from any program. Returns: its place, once it is durable.
 
-        Args:
-            topic: of the task's; None: the last, which is the least urgent.
-            delay, at: when the record enters the topic; until then it waits at the service. None: now.
-        Raises: ApiError: as Producer.send. TypeError, ValueError: JSON has no form for the payload, no such time, or no
-            such topic.
+        Raises: ApiError: as Producer.send. TypeError, ValueError: JSON has no form for the payload, or an option is of
+            no use.
         """
         loop = asyncio.get_running_loop()
         producer = self.app.producers.get(loop)
         if producer is None:
             producer = self.app.producers[loop] = Producer(self.app.urls, **self.app.login)
-        topic, value, sent = self._record(topic, payload, headers)
-        if delay is None and at is None:
-            return await producer.send(topic, value, key=key, headers=sent)
-        return await producer.schedule(topic, value, key=key, headers=sent, **when(delay, at))
+        sent: Produced | Scheduled = await producer.send(**self._record(payload, options))
+        return sent
 
-    def send_sync(
-        self,
-        payload: P,
-        *,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        topic: str | None = None,
-        delay: Span | None = None,
-        at: datetime | None = None,
-    ) -> Produced | Scheduled:
+    def send_sync(self, payload: P, **options: Unpack[SendOptions]) -> Produced | Scheduled:
         """As `send`, for code without an event loop."""
         producer = self.app.sync_producer
         if producer is None:
             producer = self.app.sync_producer = SyncProducer(self.app.urls, **self.app.login)
-        topic, value, sent = self._record(topic, payload, headers)
-        if delay is None and at is None:
-            return producer.send(topic, value, key=key, headers=sent)
-        return producer.schedule(topic, value, key=key, headers=sent, **when(delay, at))
+        sent: Produced | Scheduled = producer.send(**self._record(payload, options))
+        return sent
 
-    def _record(
-        self, topic: str | None, payload: P, headers: Mapping[str, str] | None
-    ) -> tuple[str, Any, dict[str, str]]:
-        if topic not in (None, *self.topics):
+    def _record(self, payload: P, options: SendOptions) -> dict[str, Any]:
+        """Return the arguments of Producer.send."""
+        topic, unique = options.get("topic") or self.topics[-1], options.get("unique")
+        if topic not in self.topics:
             raise ValueError(f"the task {self.name} has no topic {topic}: it has {', '.join(self.topics)}")
-        return topic or self.topics[-1], plain(payload), {HEADER: self.name, **(headers or {})}
+        record = {
+            "topic": topic,
+            "value": plain(payload),
+            "key": options.get("key"),
+            "headers": {HEADER: self.name, **(options.get("headers") or {})},
+            "idempotency_key": options.get("idempotency_key"),
+            **when(options.get("delay"), options.get("at")),
+        }
+        if unique is not None:
+            if record["key"] not in (None, unique):
+                raise ValueError("give key or unique: a record that is unique has that text as its key")
+            record |= {"key": unique, "unique": {"within_ms": milliseconds(options.get("unique_for", "1d"))}}
+        return record
 
     def pause(self, span: Span) -> None:
         """Fetch nothing for this task during a span, in this program; what runs goes on. 0 ends a pause."""

@@ -352,7 +352,7 @@ async def test_a_periodic_task_runs_at_its_times(
     assert (found["paused"], found["time_zone"], found["headers"]["task"]) == (True, "Europe/Berlin", name)
     caplog.clear()
     async with working(app_with("0 3 * * *")):
-        gateway.http.post(f"{path}/run", json={}).raise_for_status()
+        gateway.http.patch(path, json={"run": True}).raise_for_status()
         count = len(times)
         await until(lambda: len(times) > count)
     assert "made the schedule" not in caplog.text
@@ -404,6 +404,26 @@ async def test_a_record_is_sent_for_later(stack: Stack, gateway: Gateway, name: 
     listed = gateway.http.get(f"/v1/topics/{name}/scheduled").json()
     assert seen == [1]
     assert [record.get("key") for record in listed["scheduled"]] == [None, "ann"]
+
+
+@in_event_loop
+async def test_a_payload_is_sent_once(stack: Stack, gateway: Gateway, name: str) -> None:
+    app = app_of(stack)
+
+    @app.task(name, group=name)
+    async def fulfil(value: int) -> None: ...
+
+    places = [
+        await fulfil.send(1, unique="order:42"),
+        await fulfil.send(2, unique="order:42", key="order:42", unique_for="1h"),
+        await fulfil.send(3, idempotency_key=name),
+        await asyncio.to_thread(fulfil.send_sync, 3, idempotency_key=name),
+    ]
+    assert [place[1:] for place in places] == [(0, 0, False), (0, 0, True), (0, 1, False), (0, 1, False)]
+    assert gateway.read(name)["records"][0]["key"] == "order:42"
+    with pytest.raises(ValueError, match="give key or unique"):
+        await fulfil.send(4, unique="order:42", key="ann")
+    await app.close()
 
 
 @in_event_loop

@@ -36,14 +36,14 @@ OF_OTHERS: Final = {
         WaitTimeSeconds maxReceiveCount""",
     "RabbitMQ": "basic.ack basic.consume basic.get basic.nack basic.publish queue.purge x-delivery-count x-delivery-limit",
     "PGMQ": "pgmq.archive pgmq.metrics pgmq.purge_queue pgmq.read_with_poll pgmq.set_vt qty read_ct",
-    "Celery": """celery.-A.shop.worker result_backend task_acks_late task_routes visibility_timeout worker_concurrency
+    "Celery": """celery.-A.shop.worker result_backend task_acks_late task_queue_max_priority task_routes visibility_timeout worker_concurrency
         worker_prefetch_multiplier worker_soft_shutdown_timeout @shared_task""",
     "Dramatiq": """dramatiq.shop dramatiq_queue_prefetch heartbeat_timeout max_backoff min_backoff send_with_options
         --threads --worker-shutdown-timeout""",
     "Sidekiq": """:concurrency: :timeout: bundle.exec.sidekiq perform_at perform_in retry:.25 super_fetch
         transaction_aware_client""",
     "River": """river.AddWorker InsertTx JobTimeout MaxWorkers NextRetry PeriodicJobs RecordOutput RescueStuckJobsAfter
-        ScheduledAt StopAndCancel river.JobCancel""",
+        ScheduledAt StopAndCancel UniqueOpts river.JobCancel""",
     "Kafka": """consumer-share-fetch-manager-metrics consumer-share-metrics max.poll.records offsets.retention.minutes
         partition-load-time producer-metrics kafka-transactions.sh.abort kafka-transactions.sh.list""",
     "Spark": "DATA_SOURCE_NOT_FOUND artifacts-… blockmgr-… query.lastProgress s3a:// --py-files Python.worker.failed.to.connect.back",

@@ -147,7 +147,7 @@ def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, na
         ("topics", "list"): ("/v1/topics", listed("topics", "name", "partitions", "topic_id"), ()),
         ("topics", "describe", name): (f"/v1/topics/{name}", of_topic, (4,)),
         ("groups", "list"): ("/v1/share-groups", listed("groups", "group_id"), ()),
-        ("groups", "list", "--state"): ("/v1/share-groups", listed("groups", "group_id", "state"), ()),
+        ("groups", "list", "--state"): ("/v1/share-groups", listed("groups", "group_id", "state"), (2,)),
         ("groups", "describe", name): (f"{group}/offsets", of_offsets, (0,)),
         ("groups", "describe", name, "--members"): (group, of_members, ()),
         ("groups", "describe", name, "--state", "--verbose"): (group, single("group_id", *epochs), ()),
