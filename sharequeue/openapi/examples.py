@@ -246,6 +246,8 @@ STORY: Final = (
     Example("forbid", apis.REMOVE_ACLS, "Nothing any more", query={"principal": "User:orders-team"}),
     Example("leave", apis.LEAVE_SHARE_GROUP, "Leave the group", path={**BILLING, "member_id": "w-2"}),
     Example("activity", apis.LIST_ACTIVITY, "What was produced", query={"topic": "scans"}, eventual=True),
+    Example("attention", apis.LIST_ATTENTION, "The group that needs attention most", query={"page_size": 1}),
+    Example("samples", apis.LIST_SAMPLES, "The last minutes of a topic", query={"topic": "scans", "step_ms": 60_000}),
     Example(
         "reset",
         apis.RESET_SHARE_GROUP_OFFSETS,

@@ -105,6 +105,7 @@ NEEDS: dict[str, list[tuple[bytes | None, set[tuple[Operation, ResourceType, str
     "describeTransaction": [(None, set())],
     "listTransactions": [(None, set())],
     "listActivity": [(None, set())],
+    "listGroupsByAttention": [(None, set())],
     "metrics": [(None, {(DESCRIBE, C, CLUSTER_NAME)})],
     "livez": [(None, set())],
     "readyz": [(None, set())],
@@ -117,6 +118,7 @@ NEEDS: dict[str, list[tuple[bytes | None, set[tuple[Operation, ResourceType, str
 QUERIES = {
     "streamRecords": [("b,c", {(READ, G, "g"), (READ, T, "b"), (READ, T, "c")})],
     "listInFlightRecords": [(None, {(DESCRIBE, G, "g")}), ("b", {(DESCRIBE, G, "g"), (DESCRIBE, T, "b")})],
+    "listSamples": [(None, {(DESCRIBE, C, CLUSTER_NAME)}), ("b", {(DESCRIBE, T, "b")})],
     "listDeadLetters": [(None, {(READ, G, "g")}), ("b", {(READ, G, "g"), (READ, T, "b")})],
     "replaceRecordBatches": [(None, {(DELETE, T, "t")})],
 }

@@ -1,16 +1,18 @@
-"""Backlog and age by group and topic, also of a group without workers, and the records in flight by their state."""
+"""Backlog and age by group and topic, also of a group without workers, the records in flight by their state, and
+samples of both over time."""
 
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from sharequeue.stack.stack import Stack, temporary_stack
-from tests.http.calls import Gateway, acknowledge_range, good, wait_until
+from tests.http.calls import Gateway, acknowledge_range, good, wait_until, when_loaded
 
 
 @pytest.fixture(scope="module")
@@ -229,3 +231,103 @@ def test_a_renewal_an_acknowledgement_and_a_commit_are_signs_of_life(
         of_group = {"group_id": name, "member_id": "w-2", "acknowledgements": [acknowledge_range(name, 2, 2, "accept")]}
         good(http.post(f"/v1/transactions/{transaction}/commit", json={"acknowledgements": [of_group]}))
         assert other.metrics()[seen] == 3
+
+
+def attention(url: str, group: str) -> dict[str, Any]:
+    """What a gateway says of a group; nothing, if it does not list it."""
+    with httpx.Client(base_url=url, timeout=30) as http:
+        query: dict[str, str | int] | None = {"page_size": 3}
+        found = []
+        while query is not None:
+            page = good(http.get("/v1/reports/attention", params=query))
+            found += [entry for entry in page["groups"] if entry["group_id"] == group]
+            token = page.get("next_page_token")
+            query = None if token is None else {"page_size": 3, "page_token": token}
+    return dict(found[0]) if found else {}
+
+
+def points(url: str, **query: object) -> list[dict[str, int]]:
+    with httpx.Client(base_url=url, timeout=30) as http:
+        return list(good(http.get("/v1/reports/samples", params=query))["points"])
+
+
+def work(gateway: Gateway, name: str) -> None:
+    """Ten records: three accepted, one rejected, two delayed, one given back, three held."""
+    gateway.create_topic(name)
+    gateway.fetch(name, name, max_wait_ms=0)  # it reads the topic before there are records
+    gateway.produce(name, *range(10))
+    gateway.acquire(name, name)
+    gateway.settle(name, name, 0, 2, "accept")
+    gateway.settle(name, name, 3, 3, "reject")
+    gateway.settle(name, name, 4, 5, "release", delay_ms=600_000)
+    gateway.settle(name, name, 6, 6, "release")
+
+
+def test_every_gateway_tells_which_groups_need_attention(own_stack: Stack, gateway: Gateway, name: str) -> None:
+    work(gateway, name)
+    wanted = {
+        "reasons": ["dead_letters"],
+        "held_count": 3,
+        "delayed_count": 2,
+        "open_dead_letters": 1,
+        "worker_count": 1,
+    }
+
+    def seen() -> bool:
+        entries = [attention(url, name) for url in own_stack.urls]
+        return all(entry.items() >= {**wanted, "ready_count": 1, "backlog": 6}.items() for entry in entries)
+
+    wait_until(seen)
+    for query in ({"page_token": "x"}, {"page_size": 0}):
+        assert gateway.http.get("/v1/reports/attention", params=query).status_code == 422
+
+
+def test_samples_are_of_the_cluster_of_groups_and_of_topics(own_stack: Stack, gateway: Gateway, name: str) -> None:
+    before = sum(point["in_count"] for point in points(own_stack.url))
+    work(gateway, name)
+
+    def seen(url: str, **query: object) -> bool:
+        found = points(url, **query)
+        sums = [sum(point[kind] for point in found) for kind in ("in_count", "out_count", "failed_count", "dead_count")]
+        last = {kind: found[-1][kind] for kind in ("backlog", "held_count", "delayed_count")} if found else {}
+        return sums == [10, 3, 4, 1] and last == {"backlog": 6, "held_count": 3, "delayed_count": 2}
+
+    for url in own_stack.urls:
+        wait_until(lambda url=url: seen(url, group_id=name) and seen(url, topic=name))
+        assert sum(point["in_count"] for point in points(url)) >= before + 10
+    assert len(points(own_stack.url, from_ms=0)) <= 500
+    assert points(own_stack.url, group_id=f"{name}-other") == []
+    for wrong in (
+        {"group_id": name, "topic": name},
+        {"from_ms": 9, "to_ms": 8},
+        {"step_ms": 1},
+        {"topic": f"{name}-other"},
+    ):
+        assert 400 <= gateway.http.get("/v1/reports/samples", params=wrong).status_code < 500
+
+
+def test_another_gateway_takes_the_samples_of_one_that_was_killed(
+    own_stack: Stack, gateway: Gateway, name: str
+) -> None:
+    work(gateway, name)
+    wait_until(lambda: attention(own_stack.url, name))
+    with httpx.Client(base_url=own_stack.urls[0], timeout=30) as http:
+        takes = any(line.startswith("sharequeue_log_bytes") for line in Gateway(http).metrics())
+    killed, left = own_stack.urls if takes else reversed(own_stack.urls)
+    (service,) = [service for service in own_stack.services if service.url == killed]
+    service.kill()
+    try:
+        with httpx.Client(base_url=left, timeout=30) as http:
+            produced = when_loaded(
+                lambda: http.post(f"/v1/topics/{name}/records", json={"records": [{"value": 1}] * 5})
+            )
+            assert len(good(produced)["records"]) == 5
+
+            def seen() -> bool:
+                return http.get("/v1/reports/attention").status_code == 200 and attention(left, name)["backlog"] == 11
+
+            wait_until(seen)
+        wait_until(lambda: points(left, group_id=name)[-1]["backlog"] == 11)
+    finally:
+        service.start()
+        wait_until(service.ready)

@@ -89,6 +89,7 @@ from sharequeue_gateway.leader.reports import led_metrics
 from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.leader.reports.backlog import BacklogLook
 from sharequeue_gateway.leader.reports.queue_series import QueueSeries
+from sharequeue_gateway.leader.reports.sampler import Sampler
 from sharequeue_gateway.locks.lock_store import LockTimers
 from sharequeue_gateway.producing import log_metrics
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
@@ -143,6 +144,7 @@ class Base(NamedTuple):
     cache: BatchCache
     session_cache: ShareSessionCache
     fetches: WaitingFetches
+    members: FetchingMembers
     access: AccessBook | None
     """None: callers need no keys, and those that they send are not read."""
 
@@ -332,6 +334,7 @@ async def _connect(settings: Settings) -> Base:
         cache=cache,
         session_cache=session_cache,
         fetches=fetches,
+        members=FetchingMembers(),
         access=None
         if settings.authentication == "off"
         else AccessBook(coordinator, principals_of(settings.super_users)),
@@ -413,11 +416,17 @@ def _leading(base: Base, settings: Settings) -> Leading:
             clock,
             base.metadata,
             record_log.dead_letters,
+            _sampler(base, leader),
             interval_ms=settings.backlog_interval_ms,
             most_pairs=settings.max_metric_pairs,
         ),
         retention=_retention(base, record_log, readers, settings.retention_interval_ms),
     )
+
+
+def _sampler(base: Base, leader: Leader) -> Sampler:
+    query, totals = base.database.query, leader.activity.totals
+    return Sampler(query, base.cluster, base.clock, base.metadata, leader.all, totals, base.members.count)
 
 
 def _retention(base: Base, record_log: PostgresRecordLog, readers: Readers, interval_ms: int) -> Retention:
@@ -438,7 +447,7 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     record_log, leader = leading.record_log, leading.leader
     repeated = RepeatedFetches(leader, metadata, lock_timers, record_log, clock)
     sessions = Sessions(base.session_cache, leader, metadata, base.routing, clock)
-    members, fetcher = FetchingMembers(), Fetcher(leader, record_log, repeated, base.cluster, clock, base.fetches)
+    members, fetcher = base.members, Fetcher(leader, record_log, repeated, base.cluster, clock, base.fetches)
     local_acknowledger = Acknowledger(leader, metadata, clock)
     acknowledger = RoutedAcknowledger(base.routing, local_acknowledger, metadata)
     holder = Holder(leader, metadata, clock)
@@ -630,7 +639,7 @@ def _apis(
         look_up,
         group_use,
         ReadersApi(metadata, leading.readers),
-        ActivityApi(leading.activity, base.database.query, tokens),
+        ActivityApi(leading.activity, leading.backlog, base.database.query, tokens, cluster, metadata, clock),
         AuditApi(metadata, base.share_coordinator, base.database),
         AccessApi(coordinator, closed=settings.authentication == "off" and settings.allow_anonymous_from_network),
     )

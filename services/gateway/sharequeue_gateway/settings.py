@@ -136,8 +136,8 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
     """The longest pause between two tries to write a dead letter."""
     activity_flush_ms: Annotated[int, Meta(ge=100)] = 5000
     """How often the counts for reports are written. A crash of the gateway loses the counts since the last time."""
-    backlog_interval_ms: Positive = 15_000
-    """How often one gateway looks at the backlog of every group, for metrics."""
+    backlog_interval_ms: Positive = 10_000
+    """How often one gateway looks at the backlog of every group, for metrics and samples."""
     max_metric_pairs: Positive = 2000
     """Pairs of group and topic with metrics of their own. The others are added up under `other`."""
     activity_retention_ms: Positive = 2_592_000_000

@@ -1,13 +1,29 @@
 """For operators: reports, audits (with the cluster token), and what every service answers about itself."""
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 
-from sharequeue.protocol.access.columns import OPEN, Access, Shown, cluster
-from sharequeue.protocol.access.rights import Operation, ResourceType
+from sharequeue.protocol.access.columns import OPEN, Access, Need, Shown, cluster, listed, topics
+from sharequeue.protocol.access.rights import CLUSTER_NAME, Operation, ResourceType
+from sharequeue.protocol.errors import TOPIC_ERRORS
 from sharequeue.protocol.messages.audit import AuditLogQuery, AuditStateResponse, ExportStateQuery, LogAudit
 from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery
-from sharequeue.protocol.messages.reports import ActivityReport, ListActivityQuery
+from sharequeue.protocol.messages.reports import (
+    ActivityReport,
+    AttentionList,
+    AttentionQuery,
+    Figures,
+    FiguresQuery,
+    ListActivityQuery,
+    ListSamplesQuery,
+    SampleList,
+)
 from sharequeue_http.forms.api import Api
+
+
+def _unless_named(_: Mapping[str, str], query: ListSamplesQuery) -> Iterable[str]:
+    return () if query.group_id or query.topic else (CLUSTER_NAME,)
+
 
 _call = partial(Api, tag="Operations")
 LIST_ACTIVITY = Api(
@@ -26,6 +42,54 @@ LIST_ACTIVITY = Api(
             Shown("activity", ResourceType.GROUP, "group_id", unnamed=True),
         )
     ),
+)
+LIST_SAMPLES = Api(
+    "listSamples",
+    "GET",
+    "/v1/reports/samples",
+    "Report what the cluster, a group or a topic had to do, and did, over the last day.",
+    description="One gateway looks every ten seconds (`backlog_interval_ms`). Samples are kept for a day, those of the "
+    "cluster for eight; listActivity has older counts. A look writes the cluster, and at most 299 groups and topics that "
+    "have changed: with more of them, each is written less often, and its counts gather.",
+    request=ListSamplesQuery,
+    response=SampleList,
+    tag="Reports",
+    errors=TOPIC_ERRORS,
+    access=Access(
+        (
+            Need(Operation.DESCRIBE, ResourceType.CLUSTER, _unless_named),
+            Need(Operation.DESCRIBE, ResourceType.GROUP, lambda _, query: (query.group_id,) if query.group_id else ()),
+            topics(Operation.DESCRIBE, lambda query: (query.topic,) if query.topic else ()),
+        )
+    ),
+)
+LIST_ATTENTION = Api(
+    "listGroupsByAttention",
+    "GET",
+    "/v1/reports/attention",
+    "List groups in the order of their need for attention, each with its work, its workers and the reasons.",
+    description="It is what one gateway saw at its last look, at most ten seconds ago (`backlog_interval_ms`). A group "
+    "that has no work, no workers and no dead letters is not listed.",
+    request=AttentionQuery,
+    response=AttentionList,
+    tag="Reports",
+    access=Access((listed(ResourceType.GROUP),), (Shown("groups", ResourceType.GROUP, "group_id"),)),
+)
+ATTENTION_HERE = Api(
+    "attentionHere",
+    "GET",
+    "/v1/leader/attention",
+    "Answer listGroupsByAttention, at the gateway that looks.",
+    request=AttentionQuery,
+    response=AttentionList,
+)
+FIGURES_HERE = Api(
+    "figuresHere",
+    "GET",
+    "/v1/leader/figures",
+    "Count, by group and topic, what happened at this gateway and what is in flight here.",
+    request=FiguresQuery,
+    response=Figures,
 )
 AUDIT_SHARE_STATE = Api(
     "auditShareState",

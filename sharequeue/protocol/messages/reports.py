@@ -1,17 +1,20 @@
 """The messages of reports."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, UnsetType
 
 from sharequeue.protocol.histogram import MAX_MS, bucket_of
 from sharequeue.protocol.messages.fields import (
+    AnyInt64,
+    Count,
     EnforcedTopicName,
     GroupId,
     PageSize,
     PageToken,
     Request,
     Response,
+    TimestampMs,
     Uuid,
     at_most,
     open_word,
@@ -117,3 +120,120 @@ class ActivityReport(Response):
     """At most `page_size` entries, by hour, topic and partition."""
     next_page_token: str | UnsetType = UNSET
     """Send it as `page_token` for the next page. Absent on the last page."""
+
+
+# Samples
+
+MOST_POINTS: Final = 500
+"""Points of one answer."""
+MIN_STEP_MS: Final = 10_000
+
+
+class ListSamplesQuery(Request):
+    """A span of time of the cluster, of a group or of a topic."""
+
+    group_id: GroupId | None = None
+    """Only this group. Absent: the whole cluster, or the topic."""
+    topic: EnforcedTopicName | None = None
+    """Only this topic, all its groups together. It does not go with `group_id`."""
+    from_ms: TimeMs | None = None
+    """The start, in milliseconds since the epoch. Absent: an hour before the end."""
+    to_ms: TimeMs | None = None
+    """The end, in milliseconds since the epoch. Absent: now."""
+    step_ms: Annotated[int, Meta(ge=MIN_STEP_MS, le=2**40, extra_json_schema={"format": "int64"})] = MIN_STEP_MS
+    """The time between two points, from 10,000. It is raised until the span has at most 500 points."""
+
+
+class Sample(Response):
+    """Counts of a step of time: by what happened in it, and of what was there at its end."""
+
+    at_ms: TimestampMs
+    """The end of the step, in milliseconds since the epoch."""
+    in_count: Records
+    """Records produced; for a group, to the topics that it reads."""
+    out_count: Records
+    """Records that were accepted."""
+    failed_count: Records
+    """Records that were released or rejected, or whose lock ended."""
+    dead_count: Records
+    """Dead letters that were written."""
+    backlog: Records
+    """Records that are not finished, held and delayed ones included."""
+    held_count: Records
+    """Those that a member holds, or whose outcome is being made durable."""
+    delayed_count: Records
+    """Those whose delay has not ended."""
+    open_dead_letters: Records
+    """Dead letters that are open."""
+    oldest_ready_ms: AnyInt64 | None = None
+    """The age of the oldest record that waits for a worker, in milliseconds. Absent if none waits."""
+
+
+class SampleList(Response):
+    """The steps of a span of time. A step before the first sample is left out."""
+
+    step_ms: Records
+    """The time between two points, which may be longer than was asked for."""
+    points: Annotated[list[Sample], at_most(MOST_POINTS)]
+    """The points, the oldest first. The last one may be of a step that has not ended."""
+
+
+class AttentionQuery(Request):
+    """A page of groups."""
+
+    page_size: PageSize = 100
+    page_token: PageToken | None = None
+
+
+AttentionReason = Annotated[
+    str,
+    open_word(
+        "AttentionReason",
+        "`no_worker`: records wait, and no member was seen for a minute. `falling_behind`: the oldest record that waits "
+        "is older than a minute, and its age grows. `errors`: more deliveries failed lately than were accepted. "
+        "`dead_letters`: some are open. A later version may have more reasons.",
+        ("no_worker", "falling_behind", "errors", "dead_letters"),
+    ),
+]
+
+
+class GroupAttention(Sample, kw_only=True):
+    """A group at the last look. Its step is the time since the look before."""
+
+    group_id: str
+    """The group that was looked at."""
+    reasons: list[AttentionReason]
+    """Why it needs attention, the most urgent first. Empty: it needs none."""
+    ready_count: Records
+    """Those of the backlog that wait for a worker."""
+    worker_count: Count
+    """Members that were seen in the last minute. One that calls several gateways counts at each."""
+    paused: bool = False
+    """True: its fetches acquire nothing (`share.paused`). Known while a gateway has it in memory."""
+
+
+class AttentionList(Response):
+    """Groups with work or workers, those that need attention first."""
+
+    period_ms: Records
+    """The time between the last look and the one before."""
+    groups: Annotated[list[GroupAttention], at_most(MAX_PAGE_SIZE)]
+    """A page of groups, in the order of their need."""
+    next_page_token: str | None = None
+    """Send it as `page_token` for the next page. Absent on the last page."""
+
+
+class FiguresQuery(Request):
+    """Between gateways. `used_since_ms`: only pairs whose counts have changed since."""
+
+    used_since_ms: int = 0
+
+
+class Figures(Response):
+    """Counts of one gateway. `pairs`: a group, empty for what was produced to the topic; a topic's id; the counts
+    as in `sample_store`, where what happened counts since the gateway knows the pair. `members`: by group. `paused`:
+    groups in memory."""
+
+    pairs: list[tuple[str, str, list[int]]]
+    members: dict[str, int]
+    paused: list[str] = []

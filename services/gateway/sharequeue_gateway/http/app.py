@@ -124,7 +124,7 @@ class GatewayApis(NamedTuple):
             (apis.DELETE_SHARE_GROUP, self.group_admin.delete),
             (apis.DELETE_SHARE_GROUP_OFFSETS, self.group_admin.delete_offsets),
             (apis.RESET_SHARE_GROUP_OFFSETS, self.group_admin.reset_offsets),
-            (apis.LIST_ACTIVITY, self.activity.list_activity),
+            *self.activity.calls(),
             (apis.LIST_DEAD_LETTERS, self.dead_letters.list_letters),
             (apis.DROP_DEAD_LETTERS, self.dead_letters.drop),
             (apis.LOOK_UP_RECORD, self.look_up.look_up),

@@ -22,5 +22,5 @@ Each has a page of its own. Beside them:
     key_store                         the SQL of idempotency keys, and of tables that are kept for some periods
     database, connections             sessions of PostgreSQL
     retention_rule                    up to where retention removes records; pure
-    activity_store, audit_store, backlog_store     tables and queries beside the log
+    activity_store, audit_store, backlog_store, sample_store    tables and queries beside the log
 """

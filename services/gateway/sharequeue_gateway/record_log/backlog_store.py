@@ -26,6 +26,10 @@ class Backlog(NamedTuple):
     records: int
 
 
+Oldest = dict[tuple[str, str, bool], int]
+"""The timestamp of the oldest record in ms since 1970, by group, topic id and whether it is delayed."""
+
+
 class Backlogs(NamedTuple):
     """The largest backlogs, and the sum and number of all."""
 
@@ -46,9 +50,8 @@ async def backlogs(connection: Connection, most_pairs: int) -> Backlogs:
     return Backlogs(largest, rows[0][3], rows[0][4]) if rows else Backlogs([], 0, 0)
 
 
-async def oldest(connection: Connection) -> dict[tuple[str, str, bool], int]:
-    """The timestamp of the oldest record in ms since 1970, by group, topic id and whether it is delayed. Those that are
-    not wait for a worker: nobody holds them."""
+async def oldest(connection: Connection) -> Oldest:
+    """The oldest records of the largest backlogs. Those that are not delayed wait for a worker: nobody holds them."""
     rows = await connection.fetch(
         f"""{BACKLOGS},
             largest AS MATERIALIZED (

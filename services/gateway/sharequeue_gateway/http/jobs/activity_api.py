@@ -1,27 +1,48 @@
-"""The call behind reports: counts of records by hour, group and partition."""
+"""The calls behind reports: counts of records by hour, group and partition; samples; the groups that need attention.
+
+Every gateway reads the tables of counts and samples. The one that takes the samples knows which groups need attention.
+"""
 
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
+from sharequeue.clock import Clock
+from sharequeue.protocol import apis
 from sharequeue.protocol.histogram import bounds_of
-from sharequeue.protocol.messages.fields import PlainText
+from sharequeue.protocol.messages.fields import AnyInt64, PlainText
 from sharequeue.protocol.messages.reports import (
+    MOST_POINTS,
     ActivityEntry,
     ActivityReport,
+    AttentionList,
+    AttentionQuery,
     DeadLetterCount,
     DeliveryCount,
+    Figures,
+    FiguresQuery,
     ListActivityQuery,
+    ListSamplesQuery,
+    Sample,
+    SampleList,
     TimeToAccept,
 )
 from sharequeue.protocol.types import MAX_INT32
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.leader.reports.activity import HOUR_MS, Activity
-from sharequeue_gateway.record_log import activity_store
+from sharequeue_gateway.leader.reports.backlog import WHO, BacklogLook
+from sharequeue_gateway.leader.reports.sampler import ASK_S
+from sharequeue_gateway.leader.reports.sampling import CLUSTER, NOTHING, fields_of, of_group, of_topic
+from sharequeue_gateway.record_log import activity_store, sample_store
 from sharequeue_gateway.record_log.activity_store import ActivityTotal
+from sharequeue_gateway.record_log.sample_store import BACKLOG
 from sharequeue_gateway.record_log.store import Query
-from sharequeue_http.application.endpoint import Call
+from sharequeue_http.application.endpoint import Call, Handler
+from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import InvalidRequest
 
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
 _LAST_HOUR: Final = 2**31 - 1
@@ -31,13 +52,38 @@ _place: Final = msgspec.json.Decoder(
 )
 
 
-class ActivityApi:
-    """The handler of listActivity."""
+_rank: Final = msgspec.json.Decoder(tuple[AnyInt64, AnyInt64, PlainText])
 
-    def __init__(self, activity: Activity, query: Query, tokens: PageTokens) -> None:
+
+class ActivityApi:
+    """The handlers of the calls of reports, and of those that the gateways make for them."""
+
+    def __init__(
+        self,
+        activity: Activity,
+        backlog: BacklogLook,
+        query: Query,
+        tokens: PageTokens,
+        cluster: Cluster,
+        metadata: Metadata,
+        clock: Clock,
+    ) -> None:
         self._activity = activity
+        self._backlog = backlog
         self._query = query
         self._tokens = tokens
+        self._cluster = cluster
+        self._metadata = metadata
+        self._clock = clock
+
+    def calls(self) -> tuple[tuple[Api, Handler], ...]:
+        return (
+            (apis.LIST_ACTIVITY, self.list_activity),
+            (apis.LIST_SAMPLES, self.list_samples),
+            (apis.LIST_ATTENTION, self.attention),
+            (apis.ATTENTION_HERE, self.attention_here),
+            (apis.FIGURES_HERE, self.figures_here),
+        )
 
     async def list_activity(self, call: Call) -> ActivityReport:
         query: ListActivityQuery = call.request
@@ -63,6 +109,51 @@ class ActivityApi:
             last = found[-1]
             report.next_page_token = self._tokens.token((last.hour, last.group_id, last.topic_id, last.partition))
         return report
+
+    async def list_samples(self, call: Call) -> SampleList:
+        """Answer each step from the first row on. Without a row nothing has changed since the step before."""
+        query: ListSamplesQuery = call.request
+        if query.group_id is not None and query.topic is not None:
+            raise InvalidRequest("give group_id or topic, not both: a sample is of one of them")
+        series = CLUSTER if query.group_id is None else of_group(query.group_id)
+        if query.topic is not None:
+            series = of_topic((await self._metadata.topic(query.topic)).topic_id)
+        now_ms = self._clock.now_ms()
+        end_ms = min(now_ms if query.to_ms is None else query.to_ms, now_ms)
+        begin_ms = max(end_ms - HOUR_MS, 0) if query.from_ms is None else query.from_ms
+        if begin_ms > end_ms:
+            raise InvalidRequest(f"from_ms {begin_ms} is after the end of the span, {end_ms}")
+        step_ms = max(query.step_ms, -(-(end_ms - begin_ms) // (MOST_POINTS - 1)))
+        first, end = begin_ms // step_ms, -(-end_ms // step_ms)
+        steps = await self._query(sample_store.steps, series, first, end, step_ms)
+        counts = steps.get(first - 1)
+        points = []
+        for step in range(first, end):
+            counts = steps.get(step) or (counts and [*NOTHING[:BACKLOG], *counts[BACKLOG:]])
+            if counts:
+                points.append(Sample(**fields_of(counts, (step + 1) * step_ms, now_ms)))
+        return SampleList(step_ms=step_ms, points=points)
+
+    async def attention(self, call: Call) -> AttentionList:
+        sampler = self._cluster.leader_of(WHO)
+        if sampler == self._cluster.me:
+            return await self.attention_here(call)
+        client = self._cluster.client(sampler)
+        answer: AttentionList = await client.call(apis.ATTENTION_HERE, call.request, deadline_s=ASK_S, retry=False)
+        return answer
+
+    async def attention_here(self, call: Call) -> AttentionList:
+        query: AttentionQuery = call.request
+        token = query.page_token
+        after = None if token is None else self._tokens.place(token, _rank, "listGroupsByAttention")
+        sampling = await self._backlog.seen()
+        groups, end = sampling.page(after, query.page_size)
+        token = None if end is None else self._tokens.token(end)
+        return AttentionList(period_ms=sampling.period_ms, groups=groups, next_page_token=token)
+
+    async def figures_here(self, call: Call) -> Figures:
+        query: FiguresQuery = call.request
+        return await self._backlog.sampler.here(query.used_since_ms)
 
 
 def _entry(total: ActivityTotal) -> ActivityEntry:

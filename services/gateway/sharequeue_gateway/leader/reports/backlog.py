@@ -8,6 +8,7 @@ A floor is how far a group has durably finished a partition. It is raised every 
 old, and counts records that are finished behind an unfinished one. Open dead letters are exact, and up to 15 s old.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Final
@@ -21,31 +22,35 @@ from sharequeue.service.series import Family
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader.reports.queue_series import OTHER, PAIR
+from sharequeue_gateway.leader.reports.sampler import Sampler
+from sharequeue_gateway.leader.reports.sampling import Sampling
 from sharequeue_gateway.record_log import backlog_store
-from sharequeue_gateway.record_log.backlog_store import Backlogs
+from sharequeue_gateway.record_log.backlog_store import Backlogs, Oldest
 from sharequeue_gateway.record_log.dead_letters import open_dead_letters
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.dead_letters.open_dead_letters import OpenCounts
 from sharequeue_gateway.record_log.store import Query
-from sharequeue_http.forms.errors import ApiError
+from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 
 WHO: Final = SharePartitionKey("", "metrics", 0)
 """Stands for the task: its leader looks."""
+MOST_SAMPLED: Final = 20_000
+"""Pairs of group and topic whose backlog is read for the samples, the largest first."""
 RECORDS: Final = Family(
     "sharequeue_group_backlog_records",
     "gauge",
     "Records that a group has not finished, held and delayed ones included, whether it has workers or not. One gateway "
-    "reports it for all groups (`backlog_interval_ms`), up to 25 s late.",
+    "reports it for all groups (`backlog_interval_ms`), up to 20 s late.",
     PAIR,
 )
 OLDEST: Final = Family(
     "sharequeue_group_oldest_record_seconds",
     "gauge",
     "Age of a group's oldest record that waits for a worker, neither held nor delayed, by its timestamp, for the 1,000 "
-    "partitions with the largest backlogs. One gateway reports it for all groups, up to 25 s late.",
+    "partitions with the largest backlogs. One gateway reports it for all groups, up to 20 s late.",
     PAIR,
 )
 OLDEST_DELAYED: Final = Family(
@@ -63,7 +68,7 @@ OPEN: Final = Family(
     "sharequeue_group_open_dead_letters",
     "gauge",
     "Open dead letters (not redriven, dropped, finished or removed), by the topic of their records. Exact, also after "
-    "a restart; up to 15 s late. One gateway reports it for all groups.",
+    "a restart; up to 10 s late. One gateway reports it for all groups.",
     PAIR,
 )
 FAMILIES: Final = (RECORDS, OLDEST, OLDEST_DELAYED, LOG_BYTES, OPEN)
@@ -92,6 +97,7 @@ class BacklogLook:
         clock: Clock,
         metadata: Metadata,
         dead_letters: DeadLetterLog,
+        sampler: Sampler,
         *,
         interval_ms: int,
         most_pairs: int,
@@ -102,25 +108,41 @@ class BacklogLook:
         self._clock = clock
         self._metadata = metadata
         self._dead_letters = dead_letters
+        self.sampler: Final = sampler
+        self._looking = asyncio.Lock()
         self._interval_s = interval_ms / 1000
         self._most_pairs = most_pairs
         self._backlogs: Backlogs | None = None
-        self._oldest_ms: dict[tuple[str, str, bool], int] = {}
+        self._oldest_ms: Oldest = {}
         self._log_bytes = 0
         self._open = OpenCounts([], 0, 0)
 
     async def run(self) -> None:
         """Look again and again. Runs until it is cancelled."""
-        async for _ in Every(self._interval_s):
+        async for _ in Every(self._interval_s, at_once=True):
             await self.look()
 
     async def look(self) -> None:
         """Look once, if that falls to this gateway; otherwise forget what was seen."""
+        async with self._looking:
+            await self._look()
+
+    async def seen(self) -> Sampling:
+        """Return the samples; the first request after a change of the gateway has it look.
+        Raises: CoordinatorNotAvailable: another gateway takes them, or the look failed."""
+        if self.sampler.sampling is None:
+            await self.look()
+        if self.sampler.sampling is None:
+            raise CoordinatorNotAvailable("this gateway cannot look at all groups now; try again in some seconds")
+        return self.sampler.sampling
+
+    async def _look(self) -> None:
         if not self._cluster.leads(WHO):
             self._backlogs = None
+            self.sampler.stop()
             return
         try:
-            backlogs = await self._query(backlog_store.backlogs, self._most_pairs)
+            backlogs = await self._query(backlog_store.backlogs, max(self._most_pairs, MOST_SAMPLED))
             self._oldest_ms = await self._query(backlog_store.oldest)
             self._log_bytes = await self._query(backlog_store.log_bytes)
             self._open = await self._open_counts()
@@ -132,6 +154,14 @@ class BacklogLook:
             log.warning("cannot read the backlog now", extra=fields(cause=error.detail))
         else:
             self._backlogs = backlogs
+            await self._sample(backlogs)
+
+    async def _sample(self, backlogs: Backlogs) -> None:
+        try:
+            await self.sampler.take(backlogs, self._oldest_ms, self._open)
+        except ApiError as error:
+            count_failed_look("samples")
+            log.warning("cannot write samples now", extra=fields(cause=error.detail))
 
     async def _open_counts(self) -> OpenCounts:
         """The open dead letters, without those that a group which works on them has finished."""
@@ -146,16 +176,17 @@ class BacklogLook:
         seen = self._backlogs
         if seen is None:
             return
+        largest = seen.largest[: self._most_pairs]
         named = [
             ((backlog.group_id, topic), backlog)
-            for backlog in seen.largest
+            for backlog in largest
             if (topic := self._metadata.name_of(backlog.topic_id)) is not None
         ]
         yield RECORDS.head
         for names, backlog in named:
             yield RECORDS.line(backlog.records, names)
-        if seen.pairs > len(seen.largest):
-            others = seen.records - sum(backlog.records for backlog in seen.largest)
+        if seen.pairs > len(largest):
+            others = seen.records - sum(backlog.records for backlog in largest)
             yield RECORDS.line(others, (OTHER, OTHER))
         now_ms = self._clock.now_ms()
         for family, delayed in ((OLDEST, False), (OLDEST_DELAYED, True)):

@@ -1,0 +1,149 @@
+"""Takes the samples: asks each gateway for its figures, and writes the rows that are due. `backlog` runs it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from sharequeue.clock import Clock
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages.reports import Figures, FiguresQuery
+from sharequeue.slices import Slices
+from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.generation import Node
+from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.reports.activity import HOUR_MS, SHOWN_MS, Totals
+from sharequeue_gateway.leader.reports.sampling import CLUSTER, NOTHING, Round, Sampling, of_group, of_topic
+from sharequeue_gateway.record_log import sample_store
+from sharequeue_gateway.record_log.backlog_store import Backlogs, Oldest
+from sharequeue_gateway.record_log.dead_letters.open_dead_letters import OpenCounts
+from sharequeue_gateway.record_log.sample_store import BACKLOG, DELAYED, HELD, IN, OLDEST, OPEN, Counts
+from sharequeue_gateway.record_log.store import Query
+from sharequeue_http.forms.errors import ApiError
+from sharequeue_http.log import fields
+
+log = logging.getLogger(__name__)
+
+ASK_S: Final = 2.0
+KEPT_MS: Final = 24 * HOUR_MS
+CLUSTER_KEPT_MS: Final = 8 * KEPT_MS
+
+
+class Sampler:
+    """`members`: by group, how many were seen here in the last minute. `sampling`: None while another gateway takes
+    the samples."""
+
+    def __init__(
+        self,
+        query: Query,
+        cluster: Cluster,
+        clock: Clock,
+        metadata: Metadata,
+        leds: Callable[[], Iterable[LedSharePartition]],
+        totals: Mapping[tuple[str, str], Totals],
+        members: Callable[[], Mapping[str, int]],
+    ) -> None:
+        self._query = query
+        self._cluster = cluster
+        self._clock = clock
+        self._metadata = metadata
+        self._leds = leds
+        self._totals = totals
+        self._members = members
+        self._known: dict[Node, dict[tuple[str, str], Counts]] = {}
+        """By gateway, group and topic: what had happened there at the last round."""
+        self._purged_ms = 0
+        self.sampling: Sampling | None = None
+
+    def stop(self) -> None:
+        self.sampling, self._known = None, {}
+
+    async def here(self, used_since_ms: int) -> Figures:
+        """The figures of this gateway, without pairs whose counts have not changed since a time."""
+        pairs: dict[tuple[str, str], Counts] = {}
+        slices, paused = Slices(), set[str]()
+        for names, counts in list(self._totals.items()):
+            if slices.over():
+                await slices.pause()
+            if not counts.used_at_ms or counts.used_at_ms >= used_since_ms:  # 0: too new to have a time
+                failed, dead = counts.released + counts.rejected + counts.expired, sum(counts.dead_letters.values())
+                pairs[names] = [counts.produced, counts.accepted, failed, dead, *NOTHING[BACKLOG:]]
+        for led in list(self._leds()):
+            if slices.over():
+                await slices.pause()
+            machine = led.machine
+            if machine.config.paused:
+                paused.add(led.key.group_id)
+            if machine.held_count or machine.delayed_count:
+                pair = pairs.setdefault(led.key[:2], [*NOTHING])
+                pair[HELD] += machine.held_count
+                pair[DELAYED] += machine.delayed_count
+        counted = [(*names, counts) for names, counts in pairs.items()]
+        return Figures(pairs=counted, members=dict(self._members()), paused=sorted(paused))
+
+    async def take(self, backlogs: Backlogs, oldest: Oldest, opened: OpenCounts) -> None:
+        """Take a sample of what was read and of the figures of all gateways. Raises: ApiError: it is not written; what
+        happened is in the next one."""
+        ended, slices = Round(self._clock.now_ms()), Slices()
+        nodes = [self._cluster.me, *self._cluster.others()]
+        self._known = {node: pairs for node, pairs in self._known.items() if node in nodes}
+        for node, figures in zip(nodes, await asyncio.gather(*map(self._ask, nodes)), strict=True):
+            if figures is None:
+                continue
+            first, known = node not in self._known, self._known.setdefault(node, {})
+            ended.paused.update(figures.paused)
+            ended.workers.update(figures.members)
+            for group_id, topic_id, counts in figures.pairs:
+                if slices.over():
+                    await slices.pause()
+                before = counts if first else known.get((group_id, topic_id), NOTHING)
+                known[group_id, topic_id] = counts
+                if self._metadata.name_of(topic_id) is not None:
+                    happened = [
+                        at - was if at >= was else at for at, was in zip(counts[:BACKLOG], before, strict=False)
+                    ]
+                    ended.add(group_id, topic_id, [*happened, *counts[BACKLOG:]])
+        await self._add_read(ended, backlogs, oldest, opened, slices)
+        sampling = self.sampling = self.sampling or Sampling()
+        for _ in sampling.note(ended):
+            if slices.over():
+                await slices.pause()
+        rows = sampling.due()
+        await self._query(sample_store.write, ended.at_ms, rows)
+        sampling.written(rows)
+        if ended.at_ms - self._purged_ms > HOUR_MS:
+            await self._query(sample_store.remove_before, ended.at_ms - KEPT_MS, ended.at_ms - CLUSTER_KEPT_MS)
+            self._purged_ms = ended.at_ms
+
+    async def _add_read(
+        self, ended: Round, backlogs: Backlogs, oldest: Oldest, opened: OpenCounts, slices: Slices
+    ) -> None:
+        """Add what was read from the log. A group gets what was produced to its topics."""
+        read: dict[tuple[str, str], Counts] = {}
+        for place, found in ((BACKLOG, backlogs.largest), (OPEN, opened.largest)):
+            for group_id, topic_id, records in found:
+                read.setdefault((group_id, topic_id), [*NOTHING])[place] = records
+        for (group_id, topic_id), counts in read.items():
+            if slices.over():
+                await slices.pause()
+            counts[OLDEST] = oldest.get((group_id, topic_id, False), 0)
+            if self._metadata.name_of(topic_id) is not None:
+                ended.of(of_group(group_id))[IN] += ended.of(of_topic(topic_id))[IN]
+                ended.add(group_id, topic_id, counts)
+        cluster = ended.of(CLUSTER)
+        cluster[BACKLOG], cluster[OPEN] = backlogs.records, opened.records
+
+    async def _ask(self, node: Node) -> Figures | None:
+        used_since_ms = self._clock.now_ms() - SHOWN_MS if node in self._known else 0
+        if node == self._cluster.me:
+            return await self.here(used_since_ms)
+        query = FiguresQuery(used_since_ms=used_since_ms)
+        try:
+            figures: Figures = await self._cluster.client(node).call(
+                apis.FIGURES_HERE, query, deadline_s=ASK_S, retry=False
+            )
+        except ApiError as error:
+            log.info("a gateway does not answer its figures", extra=fields(node_id=node.node_id, cause=error.detail))
+            return None
+        return figures

@@ -1,0 +1,128 @@
+"""Samples of the cluster as series: which rows are due, what gathers until then, and which groups need attention."""
+
+from collections.abc import Mapping
+
+from sharequeue_gateway.leader.reports.sampling import CLUSTER, HOUR_MS, MOST_WRITTEN, OLD_MS, Round, Sampling
+from sharequeue_gateway.record_log.sample_store import BACKLOG, FAILED, IN, OLDEST, OPEN, OUT, Counts
+
+START_MS = 1_700_000_000_000
+ROUND_MS = 10_000
+
+
+def counts(**named: int) -> Counts:
+    places = {"produced": IN, "out": OUT, "failed": FAILED, "backlog": BACKLOG, "oldest": OLDEST, "letters": OPEN}
+    made = [0] * (OLDEST + 1)
+    for name, number in named.items():
+        made[places[name]] = number
+    return made
+
+
+def note(
+    sampling: Sampling, number: int, *pairs: tuple[str, str, Counts], workers: Mapping[str, int] | None = None
+) -> int:
+    """Take one round. Returns: its time."""
+    ended = Round(START_MS + number * ROUND_MS)
+    ended.workers.update(workers or {})
+    for pair in pairs:
+        ended.add(*pair)
+    for _ in sampling.note(ended):
+        pass
+    return ended.at_ms
+
+
+def write(sampling: Sampling) -> dict[str, Counts]:
+    rows = sampling.due()
+    sampling.written(rows)
+    return dict(rows)
+
+
+def reasons(sampling: Sampling) -> dict[str, list[str]]:
+    return {group.group_id: list(group.reasons) for group in sampling.page(None, 100)[0]}
+
+
+def test_a_count_is_of_the_cluster_the_group_and_the_topic() -> None:
+    sampling = Sampling()
+    note(
+        sampling,
+        0,
+        ("g", "t", counts(out=3, oldest=50)),
+        ("h", "t", counts(out=4, oldest=40)),
+        ("", "t", counts(produced=9)),
+    )
+    rows = write(sampling)
+    assert rows == {
+        CLUSTER: counts(produced=9, out=7, oldest=40),
+        "t/t": counts(produced=9, out=7, oldest=40),
+        "g/g": counts(out=3, oldest=50),
+        "g/h": counts(out=4, oldest=40),
+    }
+
+
+def test_what_happened_gathers_until_a_row_is_written() -> None:
+    sampling = Sampling()
+    note(sampling, 0, ("g", "t", counts(out=3, backlog=8)))
+    note(sampling, 1, ("g", "t", counts(out=2, backlog=6)))
+    assert write(sampling)["g/g"] == counts(out=5, backlog=6)
+    note(sampling, 2, ("g", "t", counts(out=1, backlog=6)))
+    assert write(sampling)["g/g"] == counts(out=1, backlog=6)
+
+
+def test_a_series_without_a_change_has_a_row_an_hour_and_one_of_zeros_has_none() -> None:
+    sampling = Sampling()
+    note(sampling, 0, ("g", "t", counts(backlog=8)), ("h", "t", counts(out=1)))
+    write(sampling)
+    note(sampling, 1, ("g", "t", counts(backlog=8)))
+    assert set(write(sampling)) == {CLUSTER}
+    note(sampling, HOUR_MS // ROUND_MS, ("g", "t", counts(backlog=8)))
+    assert set(write(sampling)) == {CLUSTER, "g/g", "t/t"}
+    note(sampling, HOUR_MS // ROUND_MS + 1)
+    assert write(sampling)["g/g"] == counts(), "what was there is gone"
+    note(sampling, HOUR_MS // ROUND_MS + 2)
+    assert set(write(sampling)) == {CLUSTER}
+
+
+def test_a_round_writes_the_series_that_have_waited_longest() -> None:
+    sampling = Sampling()
+    pairs = [(f"g{number:03}", "t", counts(out=1)) for number in range(MOST_WRITTEN + 100)]
+    seen: set[str] = set()
+    for number in range(2):
+        note(sampling, number, *pairs)
+        rows = write(sampling)
+        assert len(rows) == MOST_WRITTEN
+        seen |= rows.keys()
+    assert len(seen) == MOST_WRITTEN + 102, "each group, the topic, and the cluster"
+
+
+def test_groups_come_in_the_order_of_their_need() -> None:
+    sampling = Sampling()
+    pairs = [
+        ("well", "t", counts(out=9, backlog=5)),
+        ("letters", "t", counts(letters=1)),
+        ("alone", "t", counts(backlog=2)),
+        ("failing", "t", counts(failed=4, out=1)),
+    ]
+    note(sampling, 0, *pairs, workers={"well": 1, "failing": 2, "idle": 1})
+    assert list(reasons(sampling).items()) == [
+        ("alone", ["no_worker"]),
+        ("failing", ["errors"]),
+        ("letters", ["dead_letters"]),
+        ("well", []),
+        ("idle", []),
+    ]
+    first, place = sampling.page(None, 2)
+    rest, end = sampling.page(place, 10)
+    assert [group.group_id for group in (*first, *rest)] == list(reasons(sampling))
+    assert end is None
+
+
+def test_a_group_falls_behind_while_its_oldest_record_becomes_older() -> None:
+    sampling = Sampling()
+    oldest_ms, groups = START_MS - OLD_MS, ("stuck", "steady", "catching up")
+    for number in range(8):
+        moved = (0, number, number // 2 * 2)
+        pairs = [
+            (group, "t", counts(backlog=1, oldest=oldest_ms + rounds * ROUND_MS))
+            for group, rounds in zip(groups, moved, strict=True)
+        ]
+        note(sampling, number, *pairs, workers=dict.fromkeys(groups, 1))
+    assert reasons(sampling) == {"stuck": ["falling_behind"], "catching up": [], "steady": []}
