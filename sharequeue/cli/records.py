@@ -1,18 +1,24 @@
-"""`sharequeue records`: what a group has done with single records, by their offset or their key."""
+"""`sharequeue records`: what a group has done with single records, by their offset or their key; changes by hand."""
 
 import click
 
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.dead_letters import moment
 from sharequeue.cli.groups.choosing import group_argument
-from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
+from sharequeue.cli.output import ask, decode, echo_json, json_option, length_ms, run, say, show_table, url_option
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.in_flight import MOST_FOUND, FindRecordsQuery, RecordLife
+from sharequeue.protocol.messages.in_flight import (
+    MOST_FOUND,
+    ChangeRecordRequest,
+    FindRecordsQuery,
+    RecordAction,
+    RecordLife,
+)
 
 
 @click.group(cls=Commands)
 def records() -> None:
-    """Look up what a group has done with single records."""
+    """Look up what a group has done with single records, and change it by hand."""
 
 
 @records.command()
@@ -64,6 +70,53 @@ async def find(
     _table(found.records)
     if found.next_page_token is not None:
         say(f"{found.looked} offsets looked at; --page-token {found.next_page_token} goes on with older ones")
+
+
+def _by_hand(action: RecordAction, text: str) -> None:
+    """Add the command of an action. An option that does not fit it is refused by the gateway."""
+
+    @records.command(action.replace("_", "-"), help=text)
+    @group_argument
+    @click.argument("topic")
+    @click.argument("offset", type=click.IntRange(min=0))
+    @click.option(
+        "--partition", type=click.IntRange(min=0), default=0, show_default=True, help="the record's partition"
+    )
+    @click.option("--delivery-count", type=click.IntRange(min=1), required=True, help="of this delivery alone")
+    @click.option("--reason", help="why, for release and reject")
+    @click.option("--delay", metavar="LENGTH", help="for release: the record waits for this time: 30s, 10m, 12h")
+    @click.option("--lock", metavar="LENGTH", help="for extend: the length of the lock from now on")
+    @json_option
+    @url_option
+    @run
+    async def change(
+        group: str,
+        topic: str,
+        offset: int,
+        partition: int,
+        delivery_count: int,
+        reason: str | None,
+        delay: str | None,
+        lock: str | None,
+        as_json: bool,
+        url: str,
+    ) -> None:
+        request = ChangeRecordRequest(action=action, delivery_count=delivery_count, reason=reason)
+        request.delay_ms = None if delay is None else length_ms(delay, "--delay")
+        request.lock_duration_ms = None if lock is None else length_ms(lock, "--lock")
+        place = {"group": group, "topic": topic, "partition": partition, "offset": offset}
+        answer = await ask(url, apis.CHANGE_RECORD, request, **place)
+        if as_json:
+            echo_json(answer)
+        else:
+            done = decode(answer, apis.CHANGE_RECORD)
+            say("done" if done.note is None else f"done; {done.member_id} held it, and {done.note}")
+
+
+_by_hand("release", "Give back a record that a worker of GROUP holds: it is delivered again.")
+_by_hand("reject", "Make a record that a worker of GROUP holds, or that is delayed, a dead letter.")
+_by_hand("extend", "Let a worker of GROUP hold a record for longer.")
+_by_hand("deliver_now", "End the delay of a record: GROUP gets it with its next fetch.")
 
 
 def _table(found: list[RecordLife]) -> None:

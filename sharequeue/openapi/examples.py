@@ -152,6 +152,13 @@ STORY: Final = (
         body={"topics": ["orders"], "member_id": "w-1", "max_records": 10, "max_wait_ms": 5000},
     ),
     Example(
+        "by-hand",
+        apis.CHANGE_RECORD,
+        "An operator lets the worker of one record hold it for two minutes",
+        path={**BILLING, **ORDERS, "partition": 0, "offset": 2},
+        body={"action": "extend", "delivery_count": 1, "lock_duration_ms": 120_000},
+    ),
+    Example(
         "settle",
         apis.ACKNOWLEDGE_RECORDS,
         "One is done, one comes again, one becomes a dead letter",
@@ -175,6 +182,13 @@ STORY: Final = (
     ),
     Example("fetching", apis.LIST_FETCHING_MEMBERS, "Each worker that fetched lately", path=BILLING),
     Example("in-flight", apis.LIST_IN_FLIGHT_RECORDS, "Each record that is not finished", path=BILLING, eventual=True),
+    Example(
+        "window",
+        apis.DESCRIBE_WINDOW,
+        "The same of one partition, counted",
+        path={**BILLING, **ORDERS, "partition": 0},
+        query={"buckets": 10},
+    ),
     Example(
         "dead-letters",
         apis.READ_RECORDS,

@@ -9,7 +9,7 @@ import httpx
 
 from tests.cluster.calls import acknowledge, fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
-from tests.http.calls import HANG_S, LONG_MS, Gateway, woken
+from tests.http.calls import HANG_S, LONG_MS, Gateway, wait_until, woken
 
 PARTITIONS = 6
 LOOKS = "sharequeue_topic_partitions_acquire_seconds_count"
@@ -197,3 +197,59 @@ def test_partitions_led_by_another_gateway_are_not_starved(
         got |= places(fetch(clients[asked], name, topics=[name], max_records=1, max_wait_ms=0))
     assert (elsewhere, 0) in got
     assert len([place for place in got if place[0] == 0]) == 7
+
+
+def test_each_gateway_shows_the_same_window_and_changes_its_records(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str
+) -> None:
+    cluster.make_spread_topic(clients[0], name, PARTITIONS)
+    for partition in range(PARTITIONS):
+        produce(clients[0], name, partition, 3)
+    held = 0
+    while held < 3 * PARTITIONS:
+        held += len(places(fetch(clients[0], name, topics=[name], max_wait_ms=0)))
+    for partition in range(PARTITIONS):
+        path = f"/v1/share-groups/{name}/topics/{name}/partitions/{partition}"
+        for offset, client in enumerate(clients):
+            answer = client.post(f"{path}/records/{offset}", json={"action": "release", "delivery_count": 1})
+            assert answer.status_code == 200, answer.text
+            assert (
+                client.post(f"{path}/records/{offset}", json={"action": "reject", "delivery_count": 1}).status_code
+                == 409
+            )
+        first, *others = [client.get(f"{path}/window").json() for client in clients]
+        assert (first["loaded"], first["buckets"]) == (True, [{"available": 1}] * 3)
+        assert others == [first] * 2
+
+
+def test_what_was_changed_by_hand_stays_so_when_the_leader_is_killed(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str
+) -> None:
+    leader = cluster.leader_of(name, make_topic(clients[0], name, 1), 0)
+    (client, *_) = [client for client in clients if client.base_url != httpx.URL(leader.url)]
+    produce(client, name, 0, 3)
+    held = fetch(client, name, topics=[name], member_id="m", max_wait_ms=0)
+    assert places(held) == {(0, 0), (0, 1), (0, 2)}
+    body = {
+        "topic": name,
+        "partition": 0,
+        "first_offset": 0,
+        "last_offset": 2,
+        "type": "release",
+        "delay_ms": 3_600_000,
+    }
+    answer = client.post(f"/v1/share-groups/{name}/acknowledge", json={"member_id": "m", "acknowledgements": [body]})
+    assert answer.json()["failed_count"] == 0
+    path = f"/v1/share-groups/{name}/topics/{name}/partitions/0/records"
+    for offset, action in ((0, "deliver_now"), (1, "reject")):
+        assert client.post(f"{path}/{offset}", json={"action": action, "delivery_count": 1}).json() == {}
+    leader.kill()
+
+    def got() -> list[tuple[int, int, int]]:
+        fetched = client.post(f"/v1/share-groups/{name}/fetch", json={"topics": [name], "max_wait_ms": 1000}).json()
+        batches = fetched.get("batches", ())
+        return [(batch["first_offset"], batch["last_offset"], batch["delivery_count"]) for batch in batches]
+
+    assert wait_until(got) == [(0, 0, 2)]
+    assert wait_until(lambda: client.get(f"{path}/1").json().get("state") == "dead")
+    assert client.get(f"{path}/2").json()["state"] == "delayed"

@@ -92,6 +92,8 @@ NEEDS: dict[str, list[tuple[bytes | None, set[tuple[Operation, ResourceType, str
     "redriveDeadLetters": [(b"{}", {(READ, G, "g")}), (b'{"topic":"b"}', {(READ, G, "g"), (WRITE, T, "b")})],
     "dropDeadLetters": [(b"{}", {(READ, G, "g")}), (b'{"topic":"b"}', {(READ, G, "g"), (READ, T, "b")})],
     **{name: [(None, {(DESCRIBE, G, "g"), (READ, T, "t")})] for name in ("lookUpRecord", "findRecords")},
+    "describeWindow": [(None, {(DESCRIBE, G, "g"), (DESCRIBE, T, "t")})],
+    "changeRecord": [(b'{"action":"release","delivery_count":1}', {(ALTER, G, "g"), (READ, T, "t")})],
     "beginTransaction": [(b"{}", set()), (b'{"transactional_id":"i"}', {(WRITE, X, "i")})],
     "commitTransaction": [
         (b"{}", set()),

@@ -307,7 +307,9 @@ def with_nulls(schema: Json, schemas: Json) -> Iterator[tuple[str, bool, Any]]:
 def test_null_stands_for_an_absent_field_that_has_no_default(gateway: Gateway, document: Json, name: str) -> None:
     seen = {True: 0, False: 0}
     for method, path, schema in bodies(document):
-        url = path.format(topic=name, partition=0, group=name, transaction=uuid.UUID(int=1), key_id="0" * 16, name="s")
+        url = path.format(
+            topic=name, partition=0, group=name, transaction=uuid.UUID(int=1), key_id="0" * 16, name="s", offset=0
+        )
         for pointer, allowed, body in with_nulls(schema, document["components"]["schemas"]):
             if "max_wait_ms" in schema["properties"] and pointer != "/max_wait_ms":
                 body.setdefault("max_wait_ms", 0)
@@ -502,6 +504,9 @@ def test_every_answer_of_a_tour_fits_its_schema(
     call(apis.LIST_DEAD_LETTERS, 200, **group)
     call(apis.DROP_DEAD_LETTERS, 200, **group, body={"reason": "x", "dry_run": True})
     call(apis.LOOK_UP_RECORD, 200, **group, **topic, partition=0, offset=0)
+    call(apis.DESCRIBE_WINDOW, 200, **group, **topic, partition=0)
+    body = {"action": "release", "delivery_count": 9}
+    call(apis.CHANGE_RECORD, 409, **group, **topic, partition=0, offset=0, body=body)
     call(apis.FIND_RECORDS, 200, **group, **topic, query={"key": "k"})
     call(apis.REDRIVE_DEAD_LETTERS, 200, **group, body={"reason": "x", "dry_run": True})
     call(apis.DELETE_SHARE_GROUP_OFFSETS, 204, **group, **topic, query={"force": True})

@@ -116,7 +116,7 @@ def test_the_kinds_that_other_tests_check_are_on_the_pages(kind: str) -> None:
         ("call", "GET /v1/topic"),
         ("call", "GET /readyz?strictly=true"),
         ("query", "?offset=0&most=500"),
-        ("body", '{"topic","partition","from_offset"}'),
+        ("body", '{"topic","partition","until_offset"}'),
         ("header", "Acknowledge-All: N"),
         ("curl", 'curl -sSf "$SHAREQUEUE_URL/v1/topics" -d \'{"names":"orders"}\''),
         ("curl", "curl --http4"),

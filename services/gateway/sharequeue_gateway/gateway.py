@@ -48,6 +48,7 @@ from sharequeue_gateway.http.access_api import AccessApi
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
+from sharequeue_gateway.http.groups.at_leader_api import AtLeaderApi
 from sharequeue_gateway.http.groups.dead_letters import LetterFinder
 from sharequeue_gateway.http.groups.dead_letters_api import DeadLettersApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
@@ -637,6 +638,9 @@ def _apis(
         redriving,
         dead_letters,
         look_up,
+        AtLeaderApi(
+            metadata, record_log, base.share_coordinator, leading.leader, delivering.local_acknowledger, routing
+        ),
         group_use,
         ReadersApi(metadata, leading.readers),
         ActivityApi(leading.activity, leading.backlog, base.database.query, tokens, cluster, metadata, clock),

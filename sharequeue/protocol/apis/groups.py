@@ -25,11 +25,15 @@ from sharequeue.protocol.messages.groups import (
     UpdateShareGroupConfigRequest,
 )
 from sharequeue.protocol.messages.in_flight import (
+    ChangeRecordRequest,
     FindRecordsQuery,
     FoundRecords,
     InFlightQuery,
     ListInFlightResponse,
+    RecordChange,
     RecordLife,
+    Window,
+    WindowQuery,
 )
 from sharequeue_http.forms.api import Api
 
@@ -125,6 +129,30 @@ FIND_RECORDS = _call(
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", *TOPIC_ERRORS),
     idempotent=True,
     access=Access((group(Operation.DESCRIBE), topic(Operation.READ))),
+)
+DESCRIBE_WINDOW = _call(
+    "describeWindow",
+    "GET",
+    "/v1/share-groups/{group}/topics/{topic}/partitions/{partition}/window",
+    "Count what a group does with the offsets of a partition, in up to 1,000 buckets of equal size.",
+    description="The leader counts what it has in memory. The call loads nothing: of a share-partition that no gateway "
+    "has in memory, it shows the stored start offset.",
+    request=WindowQuery,
+    response=Window,
+    errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
+    access=Access((group(Operation.DESCRIBE), topic(Operation.DESCRIBE))),
+)
+CHANGE_RECORD = _call(
+    "changeRecord",
+    "POST",
+    "/v1/share-groups/{group}/topics/{topic}/partitions/{partition}/records/{offset}",
+    "Release, reject or extend a held record by hand; deliver a delayed one now, or reject it.",
+    description="`delivery_count` names the delivery, so a record that has changed since you looked stays as it is. The "
+    "worker of a held record is not stopped: its own acknowledgement is refused later.",
+    request=ChangeRecordRequest,
+    response=RecordChange,
+    errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", *TOPIC_ERRORS, "INVALID_RECORD_STATE"),
+    access=Access((group(Operation.ALTER), topic(Operation.READ)), audited=True),
 )
 LIST_FETCHING_MEMBERS = _call(
     "listFetchingMembers",

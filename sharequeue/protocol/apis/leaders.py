@@ -2,7 +2,14 @@
 
 from sharequeue.protocol.apis.records import ACKNOWLEDGE_ACCESS, FETCH_ACCESS
 from sharequeue.protocol.messages.groups import FetchingMembers
-from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
+from sharequeue.protocol.messages.in_flight import (
+    ChangeRecordRequest,
+    InFlightQuery,
+    ListInFlightResponse,
+    RecordChange,
+    Window,
+    WindowQuery,
+)
 from sharequeue.protocol.messages.leaders import (
     AppendHereRequest,
     AppendHereResponse,
@@ -159,6 +166,22 @@ IN_FLIGHT_AT_LEADER = Api(
     "List the records in flight of the share-partitions that this gateway leads.",
     request=InFlightQuery,
     response=ListInFlightResponse,
+)
+WINDOW_AT_LEADER = Api(
+    "windowAtLeader",
+    "GET",
+    "/v1/leader/{group}/{topic}/{partition}/window",
+    "Answer describeWindow for a share-partition that this gateway leads.",
+    request=WindowQuery,
+    response=Window,
+)
+CHANGE_AT_LEADER = Api(
+    "changeAtLeader",
+    "POST",
+    "/v1/leader/{group}/{topic}/{partition}/records/{offset}",
+    "Answer changeRecord for a share-partition that this gateway leads.",
+    request=ChangeRecordRequest,
+    response=RecordChange,
 )
 FETCHING_MEMBERS_HERE = Api(
     "fetchingMembersHere",

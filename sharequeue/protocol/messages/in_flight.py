@@ -1,13 +1,15 @@
 """The messages of listInFlightRecords, and of the look-up of single records."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
 from sharequeue.protocol.messages.dead_letters import MAX_KEY_LENGTH, DeadLetter
 from sharequeue.protocol.messages.fields import (
     AnyInt64,
+    AtLeastOne,
     Count,
+    LockDurationMs,
     Offset,
     PageSize,
     PageToken,
@@ -20,7 +22,16 @@ from sharequeue.protocol.messages.fields import (
     word,
 )
 from sharequeue.protocol.messages.problems import PartitionError
-from sharequeue.protocol.types import KEPT_REASONS, MAX_ERRORS, MAX_PAGE_SIZE, DeliveryState, GivenReason, Int32
+from sharequeue.protocol.types import (
+    KEPT_REASONS,
+    MAX_DELAY_MS,
+    MAX_ERRORS,
+    MAX_PAGE_SIZE,
+    MAX_REASON_LENGTH,
+    DeliveryState,
+    GivenReason,
+    Int32,
+)
 
 
 class InFlightQuery(Request):
@@ -131,6 +142,110 @@ class ListInFlightResponse(Response):
     """Partitions whose leader cannot answer now, at most 50."""
     next_page_token: str | None = None
     """Send it as `page_token` for the next page. Absent on the last page."""
+
+
+MOST_BUCKETS: Final = 1000
+
+
+class WindowQuery(Request):
+    """A part of the window of a share-partition, in buckets of equal size."""
+
+    from_offset: Offset | None = None
+    """The first offset. Absent: the start offset of the group."""
+    to_offset: Offset | None = None
+    """The end (exclusive). Absent: the end of the log."""
+    buckets: Annotated[int, Meta(ge=1, le=MOST_BUCKETS, extra_json_schema={"format": "int32"})] = 100
+    """How many buckets the answer has at most, from 1 to 1,000."""
+
+
+class WindowBucket(Response):
+    """Counts of some contiguous offsets by what the group does with them. A count of 0 is left out."""
+
+    finished: AnyInt64 = 0
+    """Those before the start offset."""
+    available: AnyInt64 = 0
+    """Those to be delivered again."""
+    delayed: AnyInt64 = 0
+    """Those to be delivered again after a delay."""
+    acquired: AnyInt64 = 0
+    """Those that a member holds."""
+    pending: AnyInt64 = 0
+    """Those that a transaction decides about."""
+    archiving: AnyInt64 = 0
+    """Those whose dead letters are being written."""
+    acknowledged: AnyInt64 = 0
+    """Those that were accepted."""
+    archived: AnyInt64 = 0
+    """Those that are finished without being accepted."""
+    unread: AnyInt64 = 0
+    """Those in a gap of the window: the leader has not read yet whether there are records."""
+    new: AnyInt64 = 0
+    """Those that the group has never got."""
+    member_id: str | None = None
+    """The member that holds all that is `acquired`. Absent if there are several."""
+    lock_expires_at_ms: TimestampMs | None = None
+    """When the first of the locks ends, in milliseconds since the epoch. Absent without one."""
+    available_at_ms: TimestampMs | None = None
+    """When the first of the delays ends, in milliseconds since the epoch. Absent without one."""
+
+
+class Window(Response):
+    """The window of a group in a partition, counted in buckets."""
+
+    loaded: bool
+    """False: no gateway has it in memory. Then only the start offset is known, and the rest counts as `new`."""
+    start_offset: AnyInt64
+    """All records of the group before this offset are finished. −1: the group has never fetched from the partition."""
+    end_offset: AnyInt64
+    """The last offset of the window, included; before the start offset if nothing is in flight."""
+    log_start_offset: Offset
+    """The first offset that the log still has."""
+    log_end_offset: Offset
+    """The first offset that the log does not have yet."""
+    from_offset: Offset
+    """The first offset of the first bucket."""
+    to_offset: Offset
+    """The end of the last bucket, exclusive: at most the end of the log."""
+    bucket_size: AnyInt64
+    """How many offsets a bucket has; the last one may have fewer."""
+    buckets: Annotated[list[WindowBucket], at_most(MOST_BUCKETS)]
+    """The buckets from `from_offset` on, without what lies behind the end of the log."""
+
+
+BY_HAND: Final = "rejected by hand"
+RecordAction = Annotated[
+    Literal["release", "reject", "extend", "deliver_now"],
+    Meta(
+        title="RecordAction",
+        description="Of a held record: `release`, `reject`, or `extend` its lock. Of a delayed one: `deliver_now`, or "
+        "`reject`.",
+    ),
+]
+
+
+class ChangeRecordRequest(Request):
+    """A change of one record by hand."""
+
+    action: RecordAction
+    """What becomes of the record."""
+    delivery_count: AtLeastOne
+    """The `delivery_count` that lookUpRecord or listInFlightRecords shows. With another one nothing is changed."""
+    reason: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
+    """Why, for `release` and `reject`. Absent: a `reject` of a delayed record says `rejected by hand`."""
+    delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS, extra_json_schema={"format": "int32"})] | None = None
+    """For `release`: how long the record is not delivered, in milliseconds. Absent: as long as the group's settings
+    say."""
+    lock_duration_ms: LockDurationMs | None = None
+    """For `extend`: how long the lock lasts from now on, in milliseconds. Absent: as long as before."""
+
+
+class RecordChange(Response):
+    """The change is durable. Without fields: the record was delayed."""
+
+    member_id: str | None = None
+    """The member that held the record."""
+    note: str | None = None
+    """Words about what a change of a held record cannot do: stop its worker."""
 
 
 RecordStateName = Annotated[

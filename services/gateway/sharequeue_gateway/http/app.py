@@ -6,6 +6,7 @@ from sharequeue.openapi import serve_openapi
 from sharequeue.protocol import apis
 from sharequeue_gateway.http.access_api import AccessApi
 from sharequeue_gateway.http.fetch_api import FetchApi
+from sharequeue_gateway.http.groups.at_leader_api import AtLeaderApi
 from sharequeue_gateway.http.groups.dead_letters_api import DeadLettersApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
 from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
@@ -64,6 +65,7 @@ class GatewayApis(NamedTuple):
     redriving: Redriving
     dead_letters: DeadLettersApi
     look_up: LookUpApi
+    at_leader: AtLeaderApi
     group_use: GroupUse
     readers: ReadersApi
     activity: ActivityApi
@@ -127,8 +129,8 @@ class GatewayApis(NamedTuple):
             *self.activity.calls(),
             (apis.LIST_DEAD_LETTERS, self.dead_letters.list_letters),
             (apis.DROP_DEAD_LETTERS, self.dead_letters.drop),
-            (apis.LOOK_UP_RECORD, self.look_up.look_up),
-            (apis.FIND_RECORDS, self.look_up.find),
+            *self.at_leader.calls(),
+            *self.look_up.calls(),
             (apis.REDRIVE_DEAD_LETTERS, self.redriving.redrive),
             (apis.GROUP_USAGE, self.group_use.usage),
             (apis.UNLOAD_GROUP, self.group_use.unload),

@@ -12,7 +12,7 @@ from typing import Final
 from sharequeue.clock import Clock
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import KAFKA_CODES, GroupIdNotFound, NotLeaderOrFollower, UnknownTopicOrPartition
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import Reason, SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import Partitions
@@ -25,7 +25,7 @@ from sharequeue_gateway.leader.reports import led_metrics
 from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.leader.wake_up import NO_DEADLINE_MS
 from sharequeue_gateway.share_partition.machine import StateWrite
-from sharequeue_gateway.share_partition.outcomes import Completed
+from sharequeue_gateway.share_partition.outcomes import Completed, Expired
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.log import Tally
 
@@ -276,6 +276,20 @@ class Leader:
             named = {"group_id": led.key.group_id, "topic": led.topic_name}
             self._ended.note((led.key.group_id, led.topic_name), expired.records, **named)
             self.activity.expired(led, expired.records)
+        self._stand(led, expired, now_ms)
+
+    async def settle_delayed(
+        self, led: LedSharePartition, offset: int, delivery_count: int, reason: Reason | None
+    ) -> ApiError | None:
+        """End the delay of a record by hand; with a reason it is rejected. Returns: the outcome of the write.
+        Raises: InvalidRecordState."""
+        now_ms = self._clock.now_ms()
+        written = self._stand(led, led.machine.settle_delayed(offset, delivery_count, reason, now_ms), now_ms)
+        return None if written is None else await written
+
+    def _stand(self, led: LedSharePartition, expired: Expired, now_ms: int) -> asyncio.Future[ApiError | None] | None:
+        """Persist what memory decided, write its dead letters, and wake fetches. Returns: the outcome of the write."""
+        written = None
         if expired.write is not None:
 
             def enqueue(_: object) -> None:
@@ -284,7 +298,7 @@ class Leader:
                 if not led.fenced:
                     self._dead_letters.enqueue(led, expired.dead_letters)
 
-            self.persist(led, expired.write, enqueue if expired.dead_letters else None)
+            written = self.persist(led, expired.write, enqueue if expired.dead_letters else None)
         if expired.made_available:
             led.note_unserved(now_ms)
             led.wake()
@@ -292,6 +306,7 @@ class Leader:
             led.wake_turned_away()
         if led.holders is not None:
             led.wake_holders(expired.members)
+        return written
 
     def _expire_rest(self, led: LedSharePartition) -> None:
         led.expiring = False

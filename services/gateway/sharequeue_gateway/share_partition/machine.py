@@ -14,6 +14,7 @@ from sharequeue.protocol.types import (
     AcknowledgeType,
     DeliveryState,
     OffsetRange,
+    Reason,
 )
 from sharequeue_gateway.share_partition.acquisition import AcquiredRange, LogBatch
 from sharequeue_gateway.share_partition.outcomes import (
@@ -74,7 +75,7 @@ class SharePartition(PendingRecords):
     | `acknowledge`, `release_member` | a member settles records, or leaves |
     | `hold`, `resolve` | a transaction settles records; it has ended |
     | `complete_write` | the outcome of a state write is known |
-    | `expire` | locks or delays are due |
+    | `expire`, `settle_delayed` | locks or delays are due; a delay ends by hand |
     | `move_log_start`, `complete_dead_letter` | the log lost records; dead letters are written |
     """
 
@@ -322,6 +323,35 @@ class SharePartition(PendingRecords):
         write = StateWrite(self.start_offset, now_ms)
         write.fill(changed, self.delivery_complete_count)
         return Expired(write, records, made_available, dead_letters, members)
+
+    def settle_delayed(self, offset: int, delivery_count: int, reason: Reason | None, now_ms: int) -> Expired:
+        """End the delay of a record by hand: it can be delivered again, or with a reason it is rejected.
+
+        The decision stands even if its write fails. Raises: InvalidRecordState (121): it is not delayed.
+        """
+        run = next(self.overlapping(offset, offset), None)
+        if run is None or run.write is not None or not run.available_at_ms or run.delivery_count != delivery_count:
+            raise InvalidRecordState(
+                f"offset {offset} is not delayed after {delivery_count} deliveries: look it up again"
+            )
+        part, write, dead_letters = self.cut_out(run, offset, offset), StateWrite(self.start_offset, now_ms), []
+        if reason is None:
+            part.available_at_ms = now_ms
+            write.fill([part], self.delivery_complete_count)  # with the end of the delay, or the stored one would stay
+            self.end_delay(part)
+            return Expired(write, 0, True, (), ())
+        self.count(part, -1)
+        part.available_at_ms = 0
+        part.reason, part.cause = self.reasons.given(reason, now_ms), REJECTED
+        part.become(ACQUIRED)
+        part.become(self.dead_state)
+        self.count(part, 1)
+        if part.state is ARCHIVING:
+            dead_letters.append(self.dead_letter(part))
+        else:
+            self.count_terminal(part, 1)
+        write.fill([part], self.delivery_complete_count)
+        return Expired(write, 0, False, dead_letters, ())
 
     def _expire_lock(self, run: Run, now_ms: int, dead_letters: list[DeadLetter]) -> bool:
         """Returns: whether the records can be acquired again."""

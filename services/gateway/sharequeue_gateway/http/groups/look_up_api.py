@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from sharequeue.protocol import apis
 from sharequeue.protocol.errors import checked_group_id
 from sharequeue.protocol.messages.fields import NonNegative, Offset
 from sharequeue.protocol.messages.in_flight import (
@@ -30,8 +31,9 @@ from sharequeue_gateway.http.named_partitions import partition_of
 from sharequeue_gateway.producing.partitioner import key_hash
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_http.application.endpoint import Call
+from sharequeue_http.application.endpoint import Call, Handler
 from sharequeue_http.forms import nesting
+from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import CoordinatorNotAvailable, InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
 from sharequeue_http.forms.texts import whole_number
@@ -54,6 +56,15 @@ _records: Final = msgspec.json.Decoder(list[KeyedRecord])
 _place: Final = msgspec.json.Decoder(tuple[NonNegative, Offset])
 
 
+def offset_of(call: Call) -> int:
+    """The offset in the path. Raises: InvalidRequest."""
+    text = call.path["offset"]
+    offset = whole_number(text, MAX_INT64)
+    if offset is None:
+        raise InvalidRequest(f"an offset is a number from 0 to {MAX_INT64}, not {quoted(text)!r}")
+    return offset
+
+
 class LookUpApi:
     """The handlers of lookUpRecord and findRecords."""
 
@@ -71,14 +82,13 @@ class LookUpApi:
         self._finder = finder
         self._dead_letters = dead_letters
 
+    def calls(self) -> tuple[tuple[Api, Handler], ...]:
+        return (apis.LOOK_UP_RECORD, self.look_up), (apis.FIND_RECORDS, self.find)
+
     async def look_up(self, call: Call) -> RecordLife:
         group_id = checked_group_id(call.path["group"])
         topic, partition = await partition_of(call, self._metadata)
-        text = call.path["offset"]
-        offset = whole_number(text, MAX_INT64)
-        if offset is None:
-            raise InvalidRequest(f"an offset is a number from 0 to {MAX_INT64}, not {quoted(text)!r}")
-        return await self._life(group_id, topic, partition, offset)
+        return await self._life(group_id, topic, partition, offset_of(call))
 
     async def find(self, call: Call) -> FoundRecords:
         """Read the partition backwards, until the page is full or the call has looked for long enough."""
