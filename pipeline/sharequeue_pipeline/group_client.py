@@ -13,7 +13,7 @@ from sharequeue.client.consuming.fetching import REPEATABLE
 from sharequeue.client.consuming.outcomes import Outcome
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE
-from sharequeue.protocol.messages.groups import GroupTopicOffsets, ShareGroupOffsets, UpdateShareGroupConfigRequest
+from sharequeue.protocol.messages.groups import GroupTopicOffsets, ListOffsetsQuery, UpdateShareGroupConfigRequest
 from sharequeue.protocol.messages.in_flight import InFlightBatch, InFlightPartition, InFlightQuery
 from sharequeue.protocol.messages.records import FetchRequest, FetchResponse
 from sharequeue_http.forms.errors import ApiError
@@ -99,12 +99,12 @@ class GroupClient(GatewayClient):
     def group_offsets(self, group: str) -> list[GroupTopicOffsets]:
         """Return what a group has finished of each topic; empty if there is no such group."""
         try:
-            listed: ShareGroupOffsets = self.ask(apis.LIST_SHARE_GROUP_OFFSETS, group=group)
+            pages = self.list_pages(apis.LIST_SHARE_GROUP_OFFSETS, ListOffsetsQuery(), group=group)
+            return [entry for page in pages for entry in page.topics]
         except PipelineError as fault:
             if fault.code == "GROUP_ID_NOT_FOUND":
                 return []
             raise
-        return listed.topics
 
     def delivered(self, group: str, topics: Iterable[str], within_s: float) -> list[Range]:
         """The records of topics that were delivered to a group before, and that nobody holds.

@@ -48,7 +48,7 @@ async def test_topics_groups_and_their_records_are_managed(stack: Stack, name: s
         assert name in [group.group_id async for group in admin.list_share_groups(page_size=1)]
         reset = await admin.reset_share_group_offsets(name, "latest", topics=[{"topic": name}], force=True)
         assert [place.start_offset for topic in reset.topics for place in topic.partitions] == [5, 0, 0]
-        (topic,) = (await admin.list_share_group_offsets(name)).topics
+        (topic,) = [entry async for entry in admin.list_share_group_offsets(name)]
         assert sum(place.lag or 0 for place in topic.partitions) == 0
         await admin.delete_share_group(name, force=True)
         await admin.delete_topic(name)

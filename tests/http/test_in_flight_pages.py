@@ -34,6 +34,25 @@ def held(gateway: Gateway, name: str) -> str:
     return name
 
 
+def test_offsets_come_in_pages_of_partitions(gateway: Gateway, held: str) -> None:
+    def listed(page_size: int) -> list[tuple[str, int]]:
+        query: dict[str, Any] | None = {"page_size": page_size}
+        found = []
+        while query is not None:
+            page = good(gateway.http.get(f"/v1/share-groups/{held}/offsets", params=query))
+            places = [(topic["topic"], entry["partition"]) for topic in page["topics"] for entry in topic["partitions"]]
+            assert 1 <= len(places) <= page_size
+            found += places
+            token = page.get("next_page_token")
+            query = None if token is None else {"page_size": page_size, "page_token": token}
+        return found
+
+    whole = [(topic, partition) for topic in (held, f"{held}-b") for partition in range(4)]
+    assert [listed(page_size) for page_size in (1, 3, 4, 8)] == [whole] * 4
+    wrong = gateway.http.get(f"/v1/share-groups/{held}/offsets", params={"page_token": "x"})
+    problem(wrong, 422, "INVALID_REQUEST", 42)
+
+
 def test_pages_hold_everything_once_and_in_order(gateway: Gateway, held: str) -> None:
     whole = gateway.in_flight(held)
     assert [(entry["topic"], entry["partition"]) for entry in whole] == [

@@ -631,7 +631,9 @@ def _apis(
         StreamLeaderApi(metadata, cluster, delivering.held, fetcher.fetches, streams),
         TopicsApi(coordinator, metadata, record_log),
         CompactionApi(metadata, record_log.compaction),
-        GroupsApi(coordinator, metadata, record_log, leading.readers, record_log.dead_letters, base.share_coordinator),
+        GroupsApi(
+            coordinator, metadata, record_log, leading.readers, record_log.dead_letters, base.share_coordinator, tokens
+        ),
         in_flight,
         MembershipApi(coordinator, cluster, group_use, delivering.members),
         GroupAdminApi(coordinator, metadata, record_log),

@@ -11,6 +11,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import (
     DescribeShareGroupQuery,
     FetchingMembers,
+    ListOffsetsQuery,
     MemberAssignment,
     ShareGroupDescription,
     ShareGroupOffsets,
@@ -56,11 +57,11 @@ async def describe(
 
 
 async def _describe_offsets(url: str, group_id: str, verbose: bool, as_json: bool) -> None:
-    answer = await ask(url, apis.LIST_SHARE_GROUP_OFFSETS, group=group_id)
+    listed = pages(url, apis.LIST_SHARE_GROUP_OFFSETS, ListOffsetsQuery(), group=group_id)
+    offsets = ShareGroupOffsets(topics=[topic async for page in listed for topic in page.topics])
     if as_json:
-        echo_json(answer)
+        echo_json(offsets)
         return
-    offsets: ShareGroupOffsets = decode(answer, apis.LIST_SHARE_GROUP_OFFSETS)
     rows = [
         (
             group_id,

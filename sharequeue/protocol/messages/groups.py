@@ -312,11 +312,21 @@ class GroupTopicOffsets(Response):
     """The offsets of each partition that the group has used, by number."""
 
 
+class ListOffsetsQuery(Request):
+    """A page of the partitions."""
+
+    page_size: PageSize = 1000
+    """How many partitions a page has at most, from 1 to 10,000."""
+    page_token: PageToken | None = None
+
+
 class ShareGroupOffsets(Response):
     """The place that a group has reached in each of its topics."""
 
     topics: list[GroupTopicOffsets]
-    """The topics that the group has offsets in, by name."""
+    """The topics that the group has offsets in, by name. The partitions of a topic may be on several pages."""
+    next_page_token: str | None = None
+    """Send it as `page_token` for the next page. Absent on the last page."""
 
 
 class ResetTopic(Request):

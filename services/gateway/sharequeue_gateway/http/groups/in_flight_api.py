@@ -42,7 +42,8 @@ from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
 LOADED_AT_ONCE: Final = 100
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
-_place: Final = msgspec.json.Decoder(tuple[PlainText, Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT32)]])
+PLACE: Final = msgspec.json.Decoder(tuple[PlainText, Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT32)]])
+"""A topic and a partition, where a page ended."""
 
 Place = tuple[str, int]
 Listed = InFlightPartition | PartitionError
@@ -97,7 +98,7 @@ class InFlightApi:
             raise InvalidRequest("offset needs partition")
         topic, partition = "", -1
         if query.page_token is not None:
-            topic, partition = self._tokens.place(query.page_token, _place, "listInFlightRecords")
+            topic, partition = self._tokens.place(query.page_token, PLACE, "listInFlightRecords")
         elif query.topic is not None and query.partition is not None:
             topic, partition = query.topic, query.partition - 1
         limited = GroupSummaryQuery(
@@ -208,7 +209,7 @@ def _page(
     order = {(topic.name, partition): index for index, (topic, partition) in enumerate(wanted)}
     last = len(wanted) - 1
     stops = [
-        order.get(tokens.place(answer.next_page_token, _place, ""), last)
+        order.get(tokens.place(answer.next_page_token, PLACE, ""), last)
         for answer in answers
         if answer.next_page_token is not None
     ]

@@ -21,6 +21,8 @@ from sharequeue.protocol.messages.cluster import (
 from sharequeue.protocol.messages.groups import GroupPartitionOffset, GroupTopicOffsets, Holding, ShareGroupOffsets
 from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.http.answers.page_tokens import PageTokens
+from sharequeue_gateway.http.groups.in_flight_api import PLACE
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.log import Offsets, RecordLog
 from sharequeue_gateway.record_log.removing.readers import Readers
@@ -46,7 +48,9 @@ class GroupsApi:
         readers: Readers,
         dead_letters: DeadLetterLog,
         share_coordinators: ShareStateClient,
+        tokens: PageTokens,
     ) -> None:
+        self._tokens = tokens
         self._share_coordinators = share_coordinators
         self._coordinator = coordinator
         self._metadata = metadata
@@ -83,11 +87,13 @@ class GroupsApi:
 
     async def offsets(self, call: Call) -> ShareGroupOffsets:
         """Start offsets come from the share coordinator; ends, holds and open dead letters from the log."""
-        group_id = checked_group_id(call.path["group"])
+        group_id, query = checked_group_id(call.path["group"]), call.request
+        limited = GroupSummaryQuery(limit=query.page_size)
+        if query.page_token is not None:
+            place = self._tokens.place(query.page_token, PLACE, "listShareGroupOffsets")
+            limited.after_topic, limited.after_partition = place
         summary = _summary.decode(
-            await self._coordinator.exchange(
-                apis.GROUP_SUMMARY, GroupSummaryQuery(), key=group_id, path={"group": group_id}
-            )
+            await self._coordinator.exchange(apis.GROUP_SUMMARY, limited, key=group_id, path={"group": group_id})
         )
         holds = await self._readers.holds_of(group_id)
         open_dead_letters = await self._dead_letters.open_counts(group_id)
@@ -117,7 +123,11 @@ class GroupsApi:
                     )
                 )
             topics.append(GroupTopicOffsets(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
-        return ShareGroupOffsets(topics=topics)
+        answer = ShareGroupOffsets(topics=topics)
+        if summary.more and topics:
+            last = max(entry.partition for entry in topics[-1].partitions)
+            answer.next_page_token = self._tokens.token((topics[-1].topic, last))
+        return answer
 
     async def _trimmed(
         self, group_id: str, topic: GroupTopicSummary, ends: Mapping[int, Offsets]
