@@ -48,6 +48,8 @@ class Connection(Protocol):
     """The part of a connection that an exchange uses."""
 
     transport: asyncio.Transport
+    peer: tuple[str, int] | None
+    """The address and port of the client."""
 
     @property
     def unsent(self) -> Unsent: ...
@@ -122,13 +124,13 @@ class Exchange:
     __slots__ = (
         "_body",
         "_chunked",
-        "_connection",
         "_fault",
         "_most",
         "_on_gone",
         "_wanted",
         "_without_content",
         "answered",
+        "connection",
         "expects",
         "found",
         "gone",
@@ -156,7 +158,7 @@ class Exchange:
         found: Found | None,
     ) -> None:
         """`target`: the path as it was sent. `found`: the endpoint; None: the application answers, by ASGI."""
-        self._connection = connection
+        self.connection = connection
         self.method = method
         self.target = target
         self.query = query
@@ -187,16 +189,16 @@ class Exchange:
 
     @property
     def client(self) -> tuple[str, int] | None:
-        return self._connection.address("peername")
+        return self.connection.peer
 
     @property
     def server(self) -> tuple[str, int] | None:
-        return self._connection.address("sockname")
+        return self.connection.address("sockname")
 
     @property
     def tls(self) -> Any:
         """The connection's `ssl.SSLObject`, None without TLS."""
-        return self._connection.transport.get_extra_info("ssl_object")
+        return self.connection.transport.get_extra_info("ssl_object")
 
     @property
     def scheme(self) -> str:
@@ -220,7 +222,7 @@ class Exchange:
         if self.news is not None and self.kept > self._most:
             self.news.set()
         if self.kept > READ_AHEAD_BYTES and not self._wanted:
-            self._connection.pause()
+            self.connection.pause()
 
     def fail(self, fault: ApiError) -> None:
         """The rest of the request is malformed or too slow and will not be read."""
@@ -249,7 +251,7 @@ class Exchange:
 
     async def _more(self, most: int) -> None:
         """Read on until the body is whole or has more than `most` bytes. Raises: ClientGone; ApiError."""
-        connection = self._connection
+        connection = self.connection
         if self.expects and self._fault is None and not connection.transport.is_closing():
             self.expects = False
             if not self.kept:
@@ -305,7 +307,7 @@ class Exchange:
 
         `headers`: all but Content-Length. `more`: parts of the body that follow; their items are bytes.
         """
-        connection = self._connection
+        connection = self.connection
         length = len(body) + sum(map(len, more)) if more else len(body)
         if connection.unsent.untaken is not None:
             await connection.unsent.drain(length)
@@ -348,7 +350,7 @@ class Exchange:
 
     def write_at_once(self, part: bytes) -> None:
         """Send a part of the answer if the connection can take it now; else drop it. Not while `write` is under way."""
-        connection = self._connection
+        connection = self.connection
         if (
             self.answered
             or self._without_content
@@ -360,13 +362,13 @@ class Exchange:
 
     async def finish(self) -> None:
         """End the answer."""
-        if self._chunked and not self._connection.transport.is_closing():
-            self._connection.transport.write(LAST_CHUNK)
+        if self._chunked and not self.connection.transport.is_closing():
+            self.connection.transport.write(LAST_CHUNK)
         self._body = b""
-        self._connection.on_answered(self)
+        self.connection.on_answered(self)
 
     async def _send(self, data: bytes) -> None:
-        connection = self._connection
+        connection = self.connection
         if not connection.transport.is_closing():
             connection.transport.write(data)
             if connection.unsent.untaken is not None:

@@ -180,7 +180,7 @@ STORY: Final = (
         body={"member_id": "w-2", "acknowledgements": [_settled(1, "accept")]},
         status=409,
     ),
-    Example("fetching", apis.LIST_FETCHING_MEMBERS, "Each worker that fetched lately", path=BILLING),
+    Example("at-work", apis.LIST_SHARE_GROUPS, "What each group has to do now", query={"work": True}),
     Example("in-flight", apis.LIST_IN_FLIGHT_RECORDS, "Each record that is not finished", path=BILLING, eventual=True),
     Example(
         "window",

@@ -81,6 +81,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of a stream, always
         self.transport = transport
+        self.peer = self.address("peername")
         edge = self.edge
         self.unsent = Unsent(transport, edge, self.loop, self.drop)
         if not edge.admits(len(self._connections)):
@@ -267,7 +268,7 @@ class Connection(asyncio.Protocol):
         if missed is not None:
             log.info(
                 "refused what a connection sent",
-                extra=fields(peer=self.address("peername"), status=error.status, cause=error.detail, not_logged=missed),
+                extra=fields(peer=self.peer, status=error.status, cause=error.detail, not_logged=missed),
             )
         self._deaf = True
         self._in_head = False

@@ -72,7 +72,6 @@ NEEDS: dict[str, list[tuple[bytes | None, set[tuple[Operation, ResourceType, str
     "getShareGroupConfig": [(None, {(DESCRIBE, G, "g")})],
     "getShareGroupServiceConfig": [(None, {(DESCRIBE, G, "g")})],
     "listShareGroupOffsets": [(None, {(DESCRIBE, G, "g")})],
-    "listFetchingMembers": [(None, {(DESCRIBE, G, "g")})],
     "updateShareGroupConfig": [
         (b'{"config":{"share.isolation.level":"read_committed"}}', {(ALTER, G, "g")}),
         (b'{"config":{"errors.deadletterqueue.topic.name":"d"}}', {(ALTER, G, "g"), (ALTER, C, CLUSTER_NAME)}),

@@ -202,7 +202,7 @@ def test_every_list_has_a_bound() -> None:
         ("RecordPage.records", 100_000),
         ("FetchResponse.errors", 50),
         ("FetchResponse.batches", 2**31 - 1),
-        ("FetchingMembers.members", 1000),
+        ("ShareGroupDescription.workers", 1000),
         ("ActivityEntry.times_to_accept", 305),
         ("TopicList.topics", 10_000),
         ("Problem.results", 10_000),

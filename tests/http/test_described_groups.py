@@ -18,6 +18,7 @@ def test_describe_lists_members_with_client_and_host(gateway: Gateway, name: str
     wait_until(lambda: member.beat() and member.assigned)
     group = describe(gateway, name)
     (entry,) = group.pop("members")
+    assert group.pop("work")["workers"] == 0, "it has not fetched"
     assert group == {
         "group_id": name,
         "state": "Stable",
@@ -110,3 +111,30 @@ def test_metrics_count_groups_and_rebalances(gateway: Gateway, shared_stack: Any
         return sample(stable) == len(listed) > 0
 
     wait_until(counted)
+
+
+def test_a_group_says_what_it_has_to_do_now(gateway: Gateway, name: str) -> None:
+    gateway.produce(name, *range(10))
+    gateway.acquire(name, name, max_records=5, member="w-1")
+    for offset, fields in (
+        (0, {"type": "accept"}),
+        (1, {"type": "release", "delay_ms": 60_000}),
+        (2, {"type": "reject"}),
+    ):
+        assert gateway.settle(name, name, offset, offset, member="w-1", **fields) == "applied"
+    path, expected = f"/v1/share-groups/{name}", {"ready": 5, "held": 2, "delayed": 1, "dying": 0}
+
+    def work() -> Json:
+        return dict(good(gateway.http.get(path))["work"])
+
+    wait_until(lambda: work()["open_dead_letters"] == 1 and not work()["dying"])
+    found = work()
+    assert 0 <= found.pop("oldest_ready_age_ms") < 60_000
+    assert found == {**expected, "open_dead_letters": 1, "workers": 1}
+    found, token = {}, {}
+    while not found:
+        page = good(gateway.http.get("/v1/share-groups", params={"work": True, "page_size": 1000, **token}))
+        assert len(page["groups"]) <= 100
+        found = {group["group_id"]: group["work"] for group in page["groups"]}.get(name, {})
+        token = {"page_token": page.get("next_page_token")}
+    assert {state: found[state] for state in expected} == expected

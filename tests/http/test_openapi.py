@@ -454,7 +454,7 @@ def test_every_answer_of_a_tour_fits_its_schema(
     assert call(apis.ACKNOWLEDGE_RECORDS, 200, **group, body=acknowledged)["failed_count"] == 1
     refused = call(apis.ACKNOWLEDGE_RECORDS, 409, **group, body={**acknowledged, "member_id": "m2"})
     assert refused["failed_count"] == 3
-    assert call(apis.LIST_FETCHING_MEMBERS, 200, **group)["member_count"]
+    assert call(apis.LIST_SHARE_GROUPS, 200, query={"work": True})["groups"][0]["work"]
     in_flight = call(apis.LIST_IN_FLIGHT_RECORDS, 200, **group, query={"topic": name})["partitions"]
     assert any(batch.get("available_at_ms") for partition in in_flight for batch in partition["batches"])
     call(apis.LIST_SHARE_GROUP_OFFSETS, 200, **group)

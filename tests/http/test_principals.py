@@ -62,8 +62,8 @@ def waits(admin: Gateway, group: str, member: str = "m1") -> None:
     """Wait until a member's fetch has come, and a moment more."""
 
     def there() -> bool:
-        answer = admin.http.get(f"/v1/share-groups/{group}/fetching-members")
-        return any(each["member_id"] == member for each in answer.json().get("members", ()))
+        answer = admin.http.get(f"/v1/share-groups/{group}")
+        return any(each["member_id"] == member for each in answer.json().get("workers", ()))
 
     wait_until(there)
     wait_until(lambda: admin.metrics()["sharequeue_waiting_fetches"] >= 1)

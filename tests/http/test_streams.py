@@ -55,7 +55,7 @@ def test_a_stream_whose_window_is_full_is_a_sign_of_life(gateway: Gateway, open_
     source.next()
 
     def silent_s() -> int:
-        (member,) = good(gateway.http.get(f"/v1/share-groups/{name}/fetching-members"))["members"]
+        (member,) = good(gateway.http.get(f"/v1/share-groups/{name}"))["workers"]
         return int(member["seconds_ago"])
 
     wait_until(lambda: silent_s() >= 10)

@@ -4,6 +4,7 @@ not when that only wakes."""
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,6 +46,7 @@ class Client:
 
     def __init__(self) -> None:
         self.gone = False
+        self.connection: Any = SimpleNamespace(peer=None)
         self.on_gone: Callable[[], None] | None = None
 
     def hang_up(self) -> None:

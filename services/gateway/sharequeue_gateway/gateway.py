@@ -52,6 +52,7 @@ from sharequeue_gateway.http.groups.at_leader_api import AtLeaderApi
 from sharequeue_gateway.http.groups.dead_letters import LetterFinder
 from sharequeue_gateway.http.groups.dead_letters_api import DeadLettersApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
+from sharequeue_gateway.http.groups.group_work import GroupsAtWork
 from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
 from sharequeue_gateway.http.groups.look_up_api import LookUpApi
 from sharequeue_gateway.http.groups.members_api import MembershipApi
@@ -597,6 +598,9 @@ def _apis(
     group_use = GroupUse(
         metadata, leading.leader, fetcher.fetches, delivering.members, sessions, streams, timers, leading.readers
     )
+    at_work = GroupsAtWork(
+        base.database.query, cluster, record_log, leading.leader, leading.dead_letters, delivering.members, clock
+    )
     book = base.access
     owners = Owners(None if book is None else lambda: book.rights)
     producer = Producer(metadata, record_log.appender, record_log.transactions, clock, settings.max_value_depth)
@@ -605,7 +609,7 @@ def _apis(
     in_flight, redriving, dead_letters, look_up = _record_apis(base, leading, tokens)
     return GatewayApis(
         _fetch_api(base, delivering, settings, watch),
-        StreamApi(metadata, streams, watch),
+        StreamApi(metadata, streams, delivering.members, watch),
         RecordsApi(
             metadata,
             routing,
@@ -635,7 +639,7 @@ def _apis(
             coordinator, metadata, record_log, leading.readers, record_log.dead_letters, base.share_coordinator, tokens
         ),
         in_flight,
-        MembershipApi(coordinator, cluster, group_use, delivering.members),
+        MembershipApi(coordinator, cluster, group_use, at_work),
         GroupAdminApi(coordinator, metadata, record_log),
         redriving,
         dead_letters,

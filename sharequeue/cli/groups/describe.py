@@ -1,7 +1,6 @@
-"""`sharequeue groups describe`: offsets and lag, members, or state."""
+"""`sharequeue groups describe`: what groups have to do now, offsets and lag, members, or state."""
 
 import sys
-from collections import Counter
 
 import click
 
@@ -10,20 +9,21 @@ from sharequeue.cli.output import ask, decode, echo_json, explain, json_option, 
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import (
     DescribeShareGroupQuery,
-    FetchingMembers,
     ListOffsetsQuery,
+    ListShareGroupsQuery,
     MemberAssignment,
     ShareGroupDescription,
+    ShareGroupList,
+    ShareGroupListing,
     ShareGroupOffsets,
 )
-from sharequeue.protocol.messages.in_flight import InFlightQuery
 from sharequeue_http.forms.errors import ApiError
 
 
 @click.command()
 @groups_argument
 @all_groups_option
-@click.option("--offsets", is_flag=True, help="offsets and lag of each partition (the default)")
+@click.option("--offsets", is_flag=True, help="offsets and lag of each partition")
 @click.option("--members", is_flag=True, help="members and their assignments")
 @click.option("--state", is_flag=True, help="state and number of members")
 @click.option("--verbose", is_flag=True, help="show epochs too")
@@ -40,20 +40,60 @@ async def describe(
     as_json: bool,
     url: str,
 ) -> None:
-    """Describe groups: offsets and lag, members, or state."""
+    """Describe groups: what they have to do now and who works on it, or offsets and lag, members, or state."""
     if [offsets, members, state].count(True) > 1:
         raise click.UsageError("give one of --offsets, --members, --state")
+    if all_groups and not (group or offsets or members or state):
+        await _show_all(url, as_json)
+        return
     failed = 0
     for group_id in await named_groups(url, group, all_groups):
         try:
-            if members or state:
-                await _describe_members(url, group_id, verbose, as_json, only_state=state)
-            else:
+            if offsets:
                 await _describe_offsets(url, group_id, verbose, as_json)
+            else:
+                await _describe(url, group_id, verbose, as_json, members=members, state=state)
         except ApiError as error:
             failed = max(failed, explain(error, as_json=as_json))
     if failed:
         sys.exit(failed)
+
+
+async def _show_all(url: str, as_json: bool) -> None:
+    query = ListShareGroupsQuery(work=True)
+    groups = [group async for page in pages(url, apis.LIST_SHARE_GROUPS, query) for group in page.groups]
+    if as_json:
+        echo_json(ShareGroupList(groups=groups))
+    else:
+        _show_work(groups)
+
+
+def _show_work(groups: list[ShareGroupListing] | list[ShareGroupDescription]) -> None:
+    """One line for each group."""
+    heads = ("GROUP", "STATE", "PAUSED", "READY", "OLDEST", "HELD", "DELAYED", "DYING", "DEAD-LETTERS", "WORKERS")
+    rows = [
+        (
+            group.group_id,
+            group.state,
+            "yes" if group.paused else None,
+            work.ready,
+            None if work.oldest_ready_age_ms is None else _age(work.oldest_ready_age_ms // 1000),
+            *(work.held, work.delayed, work.dying, work.open_dead_letters, work.workers),
+        )
+        for group in groups
+        if (work := group.work) is not None
+    ]
+    show_table(heads, rows)
+    if any(group.work is not None and group.work.partial for group in groups):
+        say("a gateway did not answer: what is held, delayed or dying there counts as ready")
+
+
+def _age(seconds: int) -> str:
+    """A length of time, as 90s, 15m, 30h or 9d."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
 
 
 async def _describe_offsets(url: str, group_id: str, verbose: bool, as_json: bool) -> None:
@@ -79,69 +119,52 @@ async def _describe_offsets(url: str, group_id: str, verbose: bool, as_json: boo
         return
     epoch = ("LEADER-EPOCH",) if verbose else ()
     show_table(("GROUP", "TOPIC", "PARTITION", *epoch, "START-OFFSET", "LAG"), rows)
-    dead = sum(partition.open_dead_letters for topic in offsets.topics for partition in topic.partitions)
-    if dead:
-        say(f"{dead} dead letters of {group_id} are open: neither redriven nor deleted.")
 
 
 def _known(value: int) -> object:
     return "-" if value < 0 else value
 
 
-async def _describe_members(url: str, group_id: str, verbose: bool, as_json: bool, *, only_state: bool) -> None:
+async def _describe(url: str, group_id: str, verbose: bool, as_json: bool, *, members: bool, state: bool) -> None:
     described = [
         page async for page in pages(url, apis.DESCRIBE_SHARE_GROUP, DescribeShareGroupQuery(), group=group_id)
     ]
-    group: ShareGroupDescription = described[-1]
+    group: ShareGroupDescription = described[0]
     group.members = [member for page in described for member in page.members]
     if as_json:
+        group.next_page_token = None
         echo_json(group)
-        return
-    if only_state:
+    elif state:
         epochs = ("GROUP-EPOCH", "ASSIGNMENT-EPOCH") if verbose else ()
         values = (group.group_epoch, group.assignment_epoch) if verbose else ()
         show_table(("GROUP", "STATE", "#MEMBERS", *epochs), [(group_id, group.state, group.member_count, *values)])
-    if not group.members:
-        await _describe_fetching(url, group_id)
-        return
-    if not only_state:
-        epoch = ("MEMBER-EPOCH",) if verbose else ()
-        rows = [
-            (
-                group_id,
-                member.member_id,
-                member.client_host,
-                member.client_id,
-                sum(len(entry.partitions) for entry in member.assignment.topic_partitions),
-                *((member.member_epoch,) if verbose else ()),
-                _assigned(member.assignment),
-            )
-            for member in group.members
-        ]
-        show_table(("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", *epoch, "ASSIGNMENT"), rows)
+    elif members and group.members:
+        _show_members(group, verbose)
+    else:
+        if not members:
+            _show_work([group])
+        if group.workers:
+            rows = [(group_id, each.member_id, each.client_host, f"{each.seconds_ago}s") for each in group.workers]
+            show_table(("GROUP", "CONSUMER-ID", "HOST", "LAST-CALL"), rows)
+        else:
+            say(f"Share group '{group_id}' has no active members.")
 
 
-async def _describe_fetching(url: str, group_id: str) -> None:
-    """Members that work without having joined."""
-    found: FetchingMembers = decode(
-        await ask(url, apis.LIST_FETCHING_MEMBERS, group=group_id), apis.LIST_FETCHING_MEMBERS
-    )
-    if not found.members:
-        say(f"Share group '{group_id}' has no active members.{await _held(url, group_id)}")
-        return
-    say(f"{found.member_count} fetched or acknowledged in the last minute without joining:")
-    rows = [(group_id, member.member_id, f"{member.seconds_ago} s") for member in found.members]
-    show_table(("GROUP", "CONSUMER-ID", "LAST-CALL"), rows)
-
-
-async def _held(url: str, group_id: str) -> str:
-    """Return which members hold records all the same, in words: their locks may last for hours without a call."""
-    held: Counter[str] = Counter()
-    async for page in pages(url, apis.LIST_IN_FLIGHT_RECORDS, InFlightQuery(), group=group_id):
-        for batch in (batch for entry in page.partitions for batch in entry.batches if batch.member_id is not None):
-            held[batch.member_id] += batch.last_offset - batch.first_offset + 1
-    most = ", ".join(f"{count} by {member_id}" for member_id, count in held.most_common(10))
-    return most and f" Records are held: {most}."
+def _show_members(group: ShareGroupDescription, verbose: bool) -> None:
+    epoch = ("MEMBER-EPOCH",) if verbose else ()
+    rows = [
+        (
+            group.group_id,
+            member.member_id,
+            member.client_host,
+            member.client_id,
+            sum(len(entry.partitions) for entry in member.assignment.topic_partitions),
+            *((member.member_epoch,) if verbose else ()),
+            _assigned(member.assignment),
+        )
+        for member in group.members
+    ]
+    show_table(("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", *epoch, "ASSIGNMENT"), rows)
 
 
 def _assigned(assignment: MemberAssignment) -> str:

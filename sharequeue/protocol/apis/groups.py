@@ -10,7 +10,6 @@ from sharequeue.protocol.configs import DEAD_LETTER_TOPIC
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
 from sharequeue.protocol.messages.groups import (
     DescribeShareGroupQuery,
-    FetchingMembers,
     HeartbeatResult,
     InUseQuery,
     ListOffsetsQuery,
@@ -156,17 +155,6 @@ CHANGE_RECORD = _call(
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", *TOPIC_ERRORS, "INVALID_RECORD_STATE"),
     access=Access((group(Operation.ALTER), topic(Operation.READ)), audited=True),
 )
-LIST_FETCHING_MEMBERS = _call(
-    "listFetchingMembers",
-    "GET",
-    "/v1/share-groups/{group}/fetching-members",
-    "List the members of a group that fetched, acknowledged or renewed in the last minute, or read a stream.",
-    description="Fetching needs no membership, so describeShareGroup may show no member of a busy group. Every gateway is "
-    "asked; a gateway that does not answer within two seconds is left out.",
-    response=FetchingMembers,
-    errors=GROUP_ERRORS,
-    access=_DESCRIBE,
-)
 SHARE_GROUP_HEARTBEAT = _call(
     "shareGroupHeartbeat",
     "POST",
@@ -205,7 +193,8 @@ LIST_SHARE_GROUPS = _call(
     "GET",
     "/v1/share-groups",
     "List groups by id, a page at a time.",
-    description="The first fetch or heartbeat of a group creates it.",
+    description="The first fetch or heartbeat of a group creates it. With `work` each gateway is asked what the groups have "
+    "to do now: ready, held, delayed and dying records, and workers.",
     request=ListShareGroupsQuery,
     response=ShareGroupList,
     access=Access((listed(ResourceType.GROUP),), (Shown("groups", ResourceType.GROUP, "group_id"),)),
@@ -214,9 +203,9 @@ DESCRIBE_SHARE_GROUP = _call(
     "describeShareGroup",
     "GET",
     "/v1/share-groups/{group}",
-    "Describe a group: its state, epochs and members, and the assignment of each member.",
-    description="Members that only fetch and send no heartbeats are not among them: listInFlightRecords names the holders "
-    "of records.",
+    "Describe a group: its state and its members, what it has to do now, and who works on it.",
+    description="`members` have joined by heartbeats. Fetching needs no membership: `workers` are the members that fetched, "
+    "acknowledged or renewed in the last minute, or read a stream. listInFlightRecords names the holders of records.",
     request=DescribeShareGroupQuery,
     response=ShareGroupDescription,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),

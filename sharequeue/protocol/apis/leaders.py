@@ -1,7 +1,6 @@
 """Calls of a gateway that the group coordinator and the other gateways make."""
 
 from sharequeue.protocol.apis.records import ACKNOWLEDGE_ACCESS, FETCH_ACCESS
-from sharequeue.protocol.messages.groups import FetchingMembers
 from sharequeue.protocol.messages.in_flight import (
     ChangeRecordRequest,
     InFlightQuery,
@@ -17,6 +16,8 @@ from sharequeue.protocol.messages.leaders import (
     ChangeReadersRequest,
     ChangeReadersResponse,
     DeleteTopicRecordsRequest,
+    GroupsHereRequest,
+    GroupsHereResponse,
     GroupTopicsRequest,
     GroupUsageResponse,
     HeldRequest,
@@ -183,12 +184,14 @@ CHANGE_AT_LEADER = Api(
     request=ChangeRecordRequest,
     response=RecordChange,
 )
-FETCHING_MEMBERS_HERE = Api(
-    "fetchingMembersHere",
-    "GET",
-    "/v1/leader/{group}/fetching-members",
-    "List the members of a group that fetched at this gateway in the last minute.",
-    response=FetchingMembers,
+GROUPS_HERE = Api(
+    "groupsHere",
+    "POST",
+    "/v1/leader/groups",
+    "Count what groups do at this gateway, and list the members that called it in the last minute.",
+    request=GroupsHereRequest,
+    response=GroupsHereResponse,
+    idempotent=True,
 )
 YIELD_SHARE_PARTITIONS = Api(
     "yieldSharePartitions",

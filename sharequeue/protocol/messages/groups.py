@@ -35,8 +35,10 @@ from sharequeue.protocol.types import (
 )
 
 MAX_DATETIME_LENGTH: Final = 64
+MOST_AT_WORK: Final = 100
+"""Groups of a page of listShareGroups with `work`."""
 MAX_FETCHING_MEMBERS: Final = 1000
-"""In one answer of listFetchingMembers."""
+"""In one answer of describeShareGroup."""
 
 # Membership
 
@@ -84,15 +86,29 @@ class FetchingMember(Response):
     """The name that its calls give. A member without one is not listed."""
     seconds_ago: Count
     """Whole seconds since its last call, about one second late."""
+    client_host: str | None = None
+    """The address that its fetches or its stream come from; behind a proxy, the proxy's. Absent without one of them."""
 
 
-class FetchingMembers(Response):
-    """The members of a group that any gateway has seen in the last minute."""
+class GroupWork(Response):
+    """The work of a group now, in all of its topics."""
 
-    members: Annotated[list[FetchingMember], at_most(MAX_FETCHING_MEMBERS)]
-    """At most 1,000; those that called last come first."""
-    member_count: Count
-    """How many they are, with those that are not in the list."""
+    ready: AnyInt64
+    """How many records wait for a worker: neither held, delayed nor dying."""
+    held: AnyInt64
+    """How many records members hold."""
+    delayed: AnyInt64
+    """How many records wait for the end of a delay."""
+    dying: AnyInt64
+    """How many records have dead letters that are being written."""
+    open_dead_letters: AnyInt64
+    """How many dead letters were neither redriven, dropped, finished nor removed."""
+    workers: Count
+    """How many named members called any gateway in the last minute, joined or not."""
+    oldest_ready_age_ms: AnyInt64 | None = None
+    """The age of the oldest record that waits for a worker, up to ten seconds late. Absent without one."""
+    partial: bool = False
+    """True: a gateway did not answer within two seconds. What is held, delayed or dying there counts as ready."""
 
 
 class HeartbeatResult(Response):
@@ -140,6 +156,8 @@ class ListShareGroupsQuery(Request):
 
     state: Annotated[str, Meta(max_length=100, extra_json_schema={"pattern": STATES})] | None = None
     """Only groups in these states: `Empty`, `Stable` or `Dead`, several separated by commas."""
+    work: bool = False
+    """True: with what each group has to do now. A page then has at most 100 groups."""
     page_size: PageSize = 1000
     page_token: PageToken | None = None
 
@@ -155,6 +173,8 @@ class ShareGroupListing(Response):
     """`Stable` with members, `Empty` without any."""
     paused: bool = False
     """True: its fetches acquire nothing (`share.paused`)."""
+    work: GroupWork | None = None
+    """What it has to do now. Absent unless `work` was asked for."""
 
 
 class ShareGroupList(Response):
@@ -214,6 +234,11 @@ class ShareGroupDescription(Response):
     """Send it as `page_token` for the next page. Absent on the last page."""
     paused: bool = False
     """True: its fetches acquire nothing (`share.paused`)."""
+    work: GroupWork | None = None
+    """What the group has to do now. Absent behind the first page."""
+    workers: Annotated[list[FetchingMember], at_most(MAX_FETCHING_MEMBERS)] = []
+    """The members that called any gateway in the last minute, joined or not: the 1,000 that called last. Absent behind
+    the first page."""
 
 
 class InUseQuery(Request):

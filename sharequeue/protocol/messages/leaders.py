@@ -6,7 +6,8 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Raw, Struct
 
 from sharequeue.protocol.messages.cluster import TopicIdPartitions, TopicStartOffsets
-from sharequeue.protocol.messages.fields import Request, Response
+from sharequeue.protocol.messages.fields import AnyInt64, GroupId, Request, Response
+from sharequeue.protocol.messages.groups import MOST_AT_WORK, FetchingMember
 from sharequeue.protocol.messages.problems import AcknowledgementResult, PartitionError
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, PartitionLeader, TopicPartitions
 from sharequeue.protocol.types import AcquireMode, SettledBatch
@@ -276,3 +277,24 @@ class AppendHereResponse(Response):
 
     base_offset: int
     first: bytes = b""
+
+
+class GroupsHereRequest(Request):
+    """The groups that a page of listShareGroups or describeShareGroup shows."""
+
+    group_ids: Annotated[list[GroupId], Meta(max_length=MOST_AT_WORK)]
+
+
+class GroupHere(Response):
+    """The work of a group at one gateway. `settled`: finished records above the floors of the log's readers."""
+
+    group_id: str
+    held: AnyInt64 = 0
+    delayed: AnyInt64 = 0
+    dying: AnyInt64 = 0
+    settled: AnyInt64 = 0
+    workers: list[FetchingMember] = []
+
+
+class GroupsHereResponse(Response):
+    groups: list[GroupHere]

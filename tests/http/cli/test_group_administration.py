@@ -69,18 +69,18 @@ def test_cl_001_groups_list_shows_groups_by_state(gateway: Gateway, run: Run, na
 
 def test_cl_003_describe_shows_offsets(gateway: Gateway, run: Run, name: str) -> None:
     join(gateway, name, "m1", f"{name}-none")
-    assert f"Share group '{name}' has no offset information." in run("describe", name)
+    assert f"Share group '{name}' has no offset information." in run("describe", name, "--offsets")
     group = f"{name}-2"
     stand(gateway, group)
     gateway.reset(group, "current", force=True)
-    assert rows(run("describe", group)) == [[group, group, "0", "4", "6"]]
+    assert rows(run("describe", group, "--offsets")) == [[group, group, "0", "4", "6"]]
     ((*_, epoch, start, lag),) = rows(run("describe", group, "--offsets", "--verbose"))
     assert (epoch.isdigit(), start, lag) == (True, "4", "6")
-    assert json.loads(run("describe", group, "--json"))["topics"][0]["partitions"][0]["lag"] == 6
-    both = run("describe", f"{name}-no", group, code=REFUSED)
+    assert json.loads(run("describe", group, "--offsets", "--json"))["topics"][0]["partitions"][0]["lag"] == 6
+    both = run("describe", f"{name}-no", group, "--offsets", code=REFUSED)
     assert "GROUP_ID_NOT_FOUND" in both
     assert rows(both) == [[group, group, "0", "4", "6"]]
-    assert [group, group, "0", "4", "6"] in rows(run("describe", "--all-groups"))
+    assert [group, group, "0", "4", "6"] in rows(run("describe", "--all-groups", "--offsets"))
     run("describe", code=WRONG_USAGE)
     run("describe", group, "--members", "--state", code=WRONG_USAGE)
     run("describe", group, "--all-groups", code=WRONG_USAGE)
@@ -98,8 +98,7 @@ def test_describe_shows_members_and_state(gateway: Gateway, run: Run, name: str)
     assert rows(run("describe", name, "--state")) == [[name, "Stable", "1"]]
     assert rows(run("describe", name, "--state", "--verbose")) == [[name, "Stable", "1", str(epoch), str(epoch)]]
     gateway.http.delete(f"/v1/share-groups/{name}/members/m1")
-    for what in ("--members", "--state"):
-        assert f"Share group '{name}' has no active members." in run("describe", name, what)
+    assert f"Share group '{name}' has no active members." in run("describe", name, "--members")
 
 
 def test_a_group_whose_workers_only_hold_records_does_not_look_dead(gateway: Gateway, run: Run, name: str) -> None:
@@ -107,11 +106,23 @@ def test_a_group_whose_workers_only_hold_records_does_not_look_dead(gateway: Gat
     gateway.produce_batches(name, 3)
     body = {"topics": [name], "max_records": 2, "lock_duration_ms": 600_000}
     good(gateway.http.post(f"/v1/share-groups/{name}/fetch", json=body))
-    batches = gateway.in_flight(name)[0]["batches"]
-    (holder,) = {batch["member_id"] for batch in batches if "member_id" in batch}
-    said = f"Share group '{name}' has no active members. Records are held: 2 by {holder}."
-    for what in ("--members", "--state"):
-        assert said in run("describe", name, what)
+    described = run("describe", name)
+    assert f"Share group '{name}' has no active members." in described
+    for (line,) in (rows(described), [each for each in rows(run("describe", "--all-groups")) if each[0] == name]):
+        assert (line[:4], line[5:]) == ([name, "Empty", "-", "1"], ["2", "0", "0", "0", "0"])
+        assert line[4].endswith("s")
+
+
+def test_describe_names_the_workers_with_their_hosts(gateway: Gateway, run: Run, name: str) -> None:
+    stand(gateway, name)
+    run("pause", name)
+    described = rows(run("describe", name))
+    assert (described[0][:3], described[0][5:]) == ([name, "Empty", "yes"], ["0", "0", "0", "0", "1"])
+    assert described[1][:3] == [name, "m1", "127.0.0.1"]
+    whole = json.loads(run("describe", name, "--json"))
+    assert (whole["work"]["ready"], whole["workers"][0]["member_id"], whole["paused"]) == (6, "m1", True)
+    groups = json.loads(run("describe", "--all-groups", "--json"))["groups"]
+    assert [group["work"]["ready"] for group in groups if group["group_id"] == name] == [6]
 
 
 LATEST = ("--to-latest", "--execute")

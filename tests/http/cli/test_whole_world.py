@@ -12,7 +12,7 @@ from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, Json, good, wait_until
 from tests.http.cli.conftest import SOON, Run, ask
 
-TRANSIENT = ("age_ms", "seconds_ago")
+TRANSIENT = ("age_ms", "seconds_ago", "oldest_ready_age_ms")
 MEMBER = "arbeiter ü [1]"
 
 
@@ -131,6 +131,7 @@ def single(*fields: str) -> Callable[[Json], list[list[Any]]]:
     return lambda answer: [[answer.get(field) for field in fields]]
 
 
+WORK = ("ready", "held", "delayed", "dying", "open_dead_letters", "workers")
 COUNTS = ("produced", "delivered", "accepted", "released", "rejected", "expired")
 
 
@@ -148,7 +149,12 @@ def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, na
         ("topics", "describe", name): (f"/v1/topics/{name}", of_topic, (4,)),
         ("groups", "list"): ("/v1/share-groups", listed("groups", "group_id"), ()),
         ("groups", "list", "--state"): ("/v1/share-groups", listed("groups", "group_id", "state"), (2,)),
-        ("groups", "describe", name): (f"{group}/offsets", of_offsets, (0,)),
+        ("groups", "describe", name, "--offsets"): (f"{group}/offsets", of_offsets, (0,)),
+        ("groups", "describe", name): (
+            group,
+            lambda answer: [[name, answer["state"], *(answer["work"][each] for each in WORK)]],
+            (2, 4),
+        ),
         ("groups", "describe", name, "--members"): (group, of_members, ()),
         ("groups", "describe", name, "--state", "--verbose"): (group, single("group_id", *epochs), ()),
         ("groups", "config", name): (f"{group}/config", lambda answer: [*map(list, answer.items())], ()),

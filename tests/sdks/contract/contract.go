@@ -240,9 +240,6 @@ var calls = map[string]called{
 		parameters := as[*api.DeleteShareGroupOffsetsParams](g.parameters)
 		return c.DeleteShareGroupOffsetsWithResponse(ctx, g.text("group"), g.text("topic"), parameters)
 	},
-	"listFetchingMembers": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
-		return c.ListFetchingMembersWithResponse(ctx, g.text("group"))
-	},
 	"listInFlightRecords": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
 		return c.ListInFlightRecordsWithResponse(ctx, g.text("group"), as[*api.ListInFlightRecordsParams](g.parameters))
 	},

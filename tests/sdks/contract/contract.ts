@@ -127,7 +127,6 @@ const CALLS: Record<string, (client: Gateway, given: Given) => Promise<Answered>
   listShareGroupOffsets: (client, given) => client.GET("/v1/share-groups/{group}/offsets", given),
   resetShareGroupOffsets: (client, given) => client.POST("/v1/share-groups/{group}/offsets/reset", given),
   deleteShareGroupOffsets: (client, given) => client.DELETE("/v1/share-groups/{group}/offsets/{topic}", given),
-  listFetchingMembers: (client, given) => client.GET("/v1/share-groups/{group}/fetching-members", given),
   listInFlightRecords: (client, given) => client.GET("/v1/share-groups/{group}/in-flight", given),
   redriveDeadLetters: (client, given) => client.POST("/v1/share-groups/{group}/dead-letters/redrive", given),
   listActivity: (client, given) => client.GET("/v1/reports/activity", given),

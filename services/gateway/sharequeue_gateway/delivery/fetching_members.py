@@ -7,9 +7,11 @@ not noted: each of its fetches has another one.
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import Final
 
+from sharequeue.protocol.messages.groups import MAX_FETCHING_MEMBERS, FetchingMember
 from sharequeue.repeats import Every
 
 SEEN_S: Final = 60.0
@@ -17,12 +19,17 @@ TICK_S: Final = 1.0
 TICKS_PER_SWEEP: Final = 10
 MOST_SEEN: Final = 50_000
 
+Name = tuple[str, str]
+"""A group and a member of it."""
+
 
 class FetchingMembers:
-    """`seen`: by group and member, `now_s` at the time of its last call. A call writes its entry itself."""
+    """By group and member. `seen`: `now_s` at the time of the last call. `hosts`: where the last fetch or stream
+    came from. A call writes its entries itself."""
 
     def __init__(self) -> None:
-        self.seen: Final[dict[tuple[str, str], float]] = {}
+        self.seen: Final[dict[Name, float]] = {}
+        self.hosts: Final[dict[Name, tuple[str, int] | None]] = {}
         self.now_s = time.monotonic()
 
     async def run(self) -> None:
@@ -33,26 +40,43 @@ class FetchingMembers:
             tick = (tick + 1) % TICKS_PER_SWEEP
             if tick:
                 continue
-            for names in [names for names, seen_s in self.seen.items() if seen_s < self.now_s - SEEN_S]:
-                del self.seen[names]
+            self._forget([name for name, seen_s in self.seen.items() if seen_s < self.now_s - SEEN_S])
             if len(self.seen) > MOST_SEEN:  # names that are new with each fetch: nobody reads so many
-                self.seen.clear()
+                self._forget(list(self.seen))
+
+    def _forget(self, names: Iterable[Name]) -> None:
+        for name in names:
+            del self.seen[name]
+            self.hosts.pop(name, None)
 
     def forget_group(self, group_id: str) -> None:
         """The group is deleted."""
-        for names in [names for names in self.seen if names[0] == group_id]:
-            del self.seen[names]
+        self._forget([name for name in self.seen if name[0] == group_id])
 
     def count(self) -> Mapping[str, int]:
         """By group, how many members were seen in the last minute."""
         since_s = self.now_s - SEEN_S
         return Counter(group_id for (group_id, _), seen_s in self.seen.items() if seen_s >= since_s)
 
-    def of_group(self, group_id: str) -> dict[str, float]:
-        """The members of a group that were seen in the last minute, with the seconds since then."""
-        since_s = self.now_s - SEEN_S
-        return {
-            member_id: max(0.0, self.now_s - seen_s)
-            for (of_group, member_id), seen_s in self.seen.items()
-            if of_group == group_id and seen_s >= since_s
-        }
+    def of_groups(self, group_ids: Collection[str]) -> dict[str, list[FetchingMember]]:
+        """By group, the members that were seen in the last minute: at most 1,000, those that called last first."""
+        found: dict[str, list[FetchingMember]] = {group_id: [] for group_id in group_ids}
+        for name, seen_s in self.seen.items():
+            if name[0] in found and seen_s >= self.now_s - SEEN_S:
+                host = self.hosts.get(name)
+                ago_s = max(0, int(self.now_s - seen_s))
+                member = FetchingMember(
+                    member_id=name[1], seconds_ago=ago_s, client_host=None if host is None else host[0]
+                )
+                found[name[0]].append(member)
+        return {group_id: latest(members) for group_id, members in found.items()}
+
+
+def latest(members: Iterable[FetchingMember]) -> list[FetchingMember]:
+    """The members that called last, each once."""
+    found: dict[str, FetchingMember] = {}
+    for member in sorted(
+        members, key=lambda member: (member.seconds_ago, member.client_host is None, member.member_id)
+    ):
+        found.setdefault(member.member_id, member)
+    return [*islice(found.values(), MAX_FETCHING_MEMBERS)]

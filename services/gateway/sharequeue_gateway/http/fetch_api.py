@@ -88,7 +88,8 @@ class FetchApi:
         if request.member_id is None:
             request.member_id = str(uuid.uuid4())
         else:
-            self._members.seen[call.path["group"], request.member_id] = self._members.now_s
+            name, members = (call.path["group"], request.member_id), self._members
+            members.seen[name], members.hosts[name] = members.now_s, call.exchange.connection.peer
         if request.share_session_epoch is not None:
             return await self._fetch_in_session(call, request, request.member_id)
         group_id = call.path["group"]

@@ -12,6 +12,7 @@ from sharequeue.protocol.errors import checked_group_id
 from sharequeue.protocol.messages.records import StreamQuery
 from sharequeue.protocol.types import MAX_TOPICS_NAMED
 from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.http.access.watch import KeyWatch
 from sharequeue_gateway.http.answers.event_stream import EVENT_STREAM, HEADERS, HEARTBEAT, event_bytes, parse_event_id
@@ -29,8 +30,9 @@ NOT_ACCEPTED: Final = 406
 class StreamApi:
     """The handler of streamRecords."""
 
-    def __init__(self, metadata: Metadata, streams: Streams, watch: KeyWatch | None) -> None:
+    def __init__(self, metadata: Metadata, streams: Streams, members: FetchingMembers, watch: KeyWatch | None) -> None:
         self._metadata = metadata
+        self._members = members
         self._streams = streams
         self._watch = watch
 
@@ -62,6 +64,7 @@ class StreamApi:
             partial(self._begun, call),
             call.caller.principal,
         )
+        self._members.hosts[group_id, request.member_id] = call.exchange.connection.peer
         pulse = partial(call.exchange.write_at_once, HEARTBEAT)
         return Stream(self._streams.open(call.exchange, pulse, opening), HEADERS)
 

@@ -64,6 +64,8 @@ class Leader:
         self._clock = clock
         self.find: Final = loads.led.find
         """See LedIndex.find."""
+        self.of_group: Final = loads.led.of_group
+        """See LedIndex.of_group."""
         self.unload: Final = loads.unload
         """See Loads.unload."""
         self._ended = Tally(log, logging.WARNING, "locks ended: workers died, or need a longer lock")

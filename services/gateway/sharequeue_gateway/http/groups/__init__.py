@@ -1,6 +1,7 @@
 """The calls about share groups: members, settings, offsets, records in flight, dead letters.
 
     members_api       join, heartbeat, leave             ──▶ the group coordinator
+    group_work        what groups have to do now         ──▶ all gateways, and the log's readers
     offsets_api       settings, offsets and lag          ──▶ the group coordinator, and log ends from the record log
     group_admin_api   list, describe, reset, delete      ──▶ the group coordinator
     in_flight_api     records in flight, page by page    ──▶ all leaders

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 from urllib.parse import quote
@@ -21,9 +20,8 @@ from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
-from sharequeue_gateway.cluster.generation import Node
-from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.http.access.shown import page_of
+from sharequeue_gateway.http.groups.group_work import GroupsAtWork
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
@@ -33,21 +31,23 @@ from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 
-ASK_S: Final = 2.0
 MAX_CLIENT_ID_LENGTH: Final = 200
 GROUP_ID_NOT_FOUND: Final = 69
 _heartbeat: Final = msgspec.json.Decoder(HeartbeatResult)
+_list: Final = msgspec.json.Decoder(messages.ShareGroupList)
+_description: Final = msgspec.json.Decoder(messages.ShareGroupDescription)
 _left: Final = msgspec.json.Decoder(LeaveShareGroupResponse)
 
 
 class MembershipApi:
-    """The handlers of heartbeat, leave, list and describe, and of the members that only fetch."""
+    """The handlers of heartbeat, leave, list and describe."""
 
     def __init__(
-        self, coordinator: CoordinatorClient, cluster: Cluster, group_use: GroupUse, members: FetchingMembers
+        self, coordinator: CoordinatorClient, cluster: Cluster, group_use: GroupUse, at_work: GroupsAtWork
     ) -> None:
         self._coordinator = coordinator
-        self._members = members
+        self._at_work = at_work
+        self.groups_here: Final = at_work.here
         self._cluster = cluster
         self._group_use = group_use
 
@@ -63,31 +63,6 @@ class MembershipApi:
             apis.SHARE_GROUP_HEARTBEAT, call.raw, key=group_id, path={"group": group_id}, headers=headers
         )
         return Answer(body if self._cluster.alone else self._with_leaders(group_id, body))
-
-    async def fetching(self, call: Call) -> messages.FetchingMembers:
-        """The members that fetched at any gateway. One that fetched at several is listed once."""
-        group_id = checked_group_id(call.path["group"])
-        seen = self._members.of_group(group_id)
-        for answer in await asyncio.gather(*(self._fetching_at(node, group_id) for node in self._cluster.others())):
-            for member in answer:
-                seen[member.member_id] = min(seen.get(member.member_id, member.seconds_ago), member.seconds_ago)
-        return _listed(seen)
-
-    async def fetching_here(self, call: Call) -> messages.FetchingMembers:
-        """The members that fetched at this gateway. Called by other gateways."""
-        return _listed(self._members.of_group(call.path["group"]))
-
-    async def _fetching_at(self, node: Node, group_id: str) -> Sequence[messages.FetchingMember]:
-        try:
-            answer: messages.FetchingMembers = await self._cluster.client(node).call(
-                apis.FETCHING_MEMBERS_HERE, path={"group": group_id}, deadline_s=ASK_S, retry=False
-            )
-        except ApiError as error:
-            log.info(
-                "a gateway does not answer which members fetch", extra=fields(node_id=node.node_id, cause=error.detail)
-            )
-            return ()
-        return answer.members
 
     def _with_leaders(self, group_id: str, body: bytes) -> bytes:
         """Add the leaders of the assigned partitions to the answer of a heartbeat."""
@@ -132,26 +107,32 @@ class MembershipApi:
         return Empty()
 
     async def list_groups(self, call: Call) -> Answer | messages.ShareGroupList:
+        query: messages.ListShareGroupsQuery = call.request
+        if query.work:
+            query.page_size = min(query.page_size, messages.MOST_AT_WORK)
         ask = partial(self._coordinator.exchange, apis.LIST_SHARE_GROUPS, key=CLUSTER)
-        return await page_of(call, "groups", "group_id", messages.ShareGroupList, ask)  # type: ignore[no-any-return]
+        page = await page_of(call, "groups", "group_id", messages.ShareGroupList, ask)
+        if not query.work:
+            return page  # type: ignore[no-any-return]
+        listed: messages.ShareGroupList = _list.decode(page.body) if isinstance(page, Answer) else page
+        found = await self._at_work.of([group.group_id for group in listed.groups])
+        for group in listed.groups:
+            group.work, _ = found[group.group_id]
+        return listed
 
-    async def describe(self, call: Call) -> Answer:
+    async def describe(self, call: Call) -> Answer | messages.ShareGroupDescription:
         group_id = checked_group_id(call.path["group"])
-        return Answer(
-            await self._coordinator.exchange(
-                apis.DESCRIBE_SHARE_GROUP, call.request, key=group_id, path={"group": group_id}
-            )
+        body = await self._coordinator.exchange(
+            apis.DESCRIBE_SHARE_GROUP, call.request, key=group_id, path={"group": group_id}
         )
+        if call.request.page_token is not None:
+            return Answer(body)
+        group = _description.decode(body)
+        group.work, group.workers = (await self._at_work.of([group_id]))[group_id]
+        return group
 
 
 def _unknown(error_code: int, group_id: str, member_id: str) -> ApiError:
     if error_code == GROUP_ID_NOT_FOUND:
         return error_of(error_code, f"there is no group {group_id!r}")
     return error_of(error_code, f"group {group_id!r} has no member {member_id!r}, and that id holds no records")
-
-
-def _listed(seen: Mapping[str, float]) -> messages.FetchingMembers:
-    """`seen`: by member, the seconds since its last fetch."""
-    latest = sorted(seen.items(), key=lambda entry: (int(entry[1]), entry[0]))[: messages.MAX_FETCHING_MEMBERS]
-    members = [messages.FetchingMember(member_id=member_id, seconds_ago=int(seconds)) for member_id, seconds in latest]
-    return messages.FetchingMembers(members=members, member_count=len(seen))

@@ -65,7 +65,7 @@ class GroupUse:
             share_sessions=sessions,
             waiting_fetches=waiting,
             held_records=held,
-            unused_ms=-1 if sessions or waiting or held or self._members.of_group(group_id) else unused_ms,
+            unused_ms=-1 if sessions or waiting or held or self._members.of_groups([group_id])[group_id] else unused_ms,
         )
 
     async def unload(self, call: Call) -> Empty:
