@@ -117,7 +117,7 @@ class Producer(Sender):
         value: Any,
         *,
         timestamp_ms: int | None = None,
-        unique: Mapping[str, int] | None = None,
+        unique: Mapping[str, int | str] | None = None,
         **options: Unpack[SendOptions],
     ) -> Produced: ...
     async def send(
@@ -130,7 +130,7 @@ class Producer(Sender):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         idempotency_key: str | None = None,
-        unique: Mapping[str, int] | None = None,
+        unique: Mapping[str, int | str] | None = None,
         delay_ms: int | None = None,
         deliver_at_ms: int | None = None,
     ) -> Produced | Scheduled:
@@ -140,7 +140,8 @@ class Producer(Sender):
             value: any JSON, bytes, msgspec.Raw (JSON as it stands) or None (a tombstone).
             idempotency_key: a repeat with this key and the same record, within 24 hours and by any program, gets the
                 first answer. Such a record has a request of its own. unique: as in produceRecords: {"within_ms": …}
-                appends the record only if its key is new in the topic for so long; else the place is that of the first.
+                or {"until_group": …} appends the record only if its key is new in the topic for so long; else the place
+                is that of the first.
             delay_ms, deliver_at_ms: as in `schedule`; then the answer is that of `schedule`.
         Raises: ApiError: the service's problem; if `definite`, the record was certainly not appended. ValueError: an
             argument that the service does not take, or that does not go with another.

@@ -51,7 +51,7 @@ class Terms(NamedTuple):
 NO_TERMS: Final = Terms()
 
 
-def terms_of(record: NewRecord, unique: Mapping[str, int] | None, key: str | None) -> Terms:
+def terms_of(record: NewRecord, unique: Mapping[str, int | str] | None, key: str | None) -> Terms:
     """Return the terms of a record. Raises: ValueError: the service takes no such."""
     if key is not None and not (1 <= len(key) <= MAX_IDEMPOTENCY_KEY_LENGTH and key.isascii() and key.isprintable()):
         raise ValueError(f"an idempotency_key has 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters of printable ASCII")

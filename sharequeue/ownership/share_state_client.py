@@ -83,22 +83,28 @@ class ShareStateClient(CoordinatorClient):
         *,
         deadline_s: float | None = None,
     ) -> dict[SharePartitionKey, PartitionStateResult]:
-        """A state call of one group, about partitions by topic id. A partition whose owner has moved is asked of the
-        new owner. Returns: each share-partition's own result, in order. Raises: ApiError: no owner answered.
-        """
+        """A state call of one group, about partitions by topic id. Returns: each share-partition's own result, in
+        order. Raises: as `results`."""
         entries = [
             Entry(SharePartitionKey(group_id, topic_id, state.partition), state)
             for topic_id, states in wanted.items()
             for state in states
         ]
+        results = await self.results(api, group_id, entries, deadline_s=deadline_s)
+        return {entry.key: result for entry, result in zip(entries, results, strict=True)}
+
+    async def results(
+        self, api: Api, group_id: str, entries: Sequence[Entry], *, deadline_s: float | None = None
+    ) -> list[PartitionStateResult]:
+        """As `state`, about entries, which may name a share-partition more than once. A partition whose owner has moved
+        is asked of the new owner. Raises: ApiError: no owner answered."""
 
         async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[PartitionStateResult]:
             request = ShareStateRequest(group_id=group_id, topics=_by_topic(part))
             answer: ShareStateResponse = await self.call(api, request, key=key, deadline_s=seconds)
             return _topic_results(request.topics, answer.results)
 
-        results = await self._split(entries, send, deadline_s)
-        return {entry.key: result for entry, result in zip(entries, results, strict=True)}
+        return await self._split(entries, send, deadline_s)
 
     async def read(
         self, group_id: str, wanted: Iterable[SharePartitionKey], leader_epoch: int, from_offset: int = 0

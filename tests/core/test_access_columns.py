@@ -35,7 +35,10 @@ READ, WRITE, CREATE, DELETE, DESCRIBE, ALTER = Operation
 
 NEEDS: dict[str, list[tuple[bytes | None, set[tuple[Operation, ResourceType, str]]]]] = {
     **{name: [(None, {(WRITE, T, "t")})] for name in ("produceArrow", "produceRawRecord")},
-    "produceRecords": [(b'{"records":[{"value":1}]}', {(WRITE, T, "t")})],
+    "produceRecords": [
+        (b'{"records":[{"value":1}]}', {(WRITE, T, "t")}),
+        (b'{"records":[{"value":1}],"unique":{"until_group":"g"}}', {(WRITE, T, "t"), (DESCRIBE, G, "g")}),
+    ],
     "fetchRecords": [
         (
             b'{"topics":["b"],"topic_partitions":[{"topic":"c","partitions":[0]}]}',

@@ -96,6 +96,23 @@ def test_gi_001_a_failed_initialisation_succeeds_once_the_share_coordinator_is_b
     wait_until(lambda: member.beat() and member.count == 2, 60)
 
 
+def test_what_a_group_has_finished_is_never_guessed(stack: Stack, own_gateway: Gateway, name: str) -> None:
+    """A key is unique until the group has finished its record, and the state of the group cannot be read."""
+    unique = {"records": [{"key": "a", "value": 1}], "unique": {"until_group": name}}
+    path = f"/v1/topics/{name}/records"
+    first = good(own_gateway.http.post(path, json=unique))["records"]
+    away(stack, "share coordinator")
+    try:
+        refused = problem(own_gateway.http.post(path, json=unique), 503, "COORDINATOR_NOT_AVAILABLE", 15)
+        assert (refused["definite"], refused["retriable"]) == (True, True)
+        assert name in refused["detail"]
+        other = {**unique, "records": [{"key": "b", "value": 1}]}
+        assert good(own_gateway.http.post(path, json=other))["records"] == [{"partition": 0, "offset": 1}], "a new key"
+    finally:
+        back(stack, "share coordinator")
+    assert good(own_gateway.http.post(path, json=unique))["records"] == [{**first[0], "duplicate": True}]
+
+
 def test_a_gateway_that_starts_does_not_wait_for_deleted_records(
     own_gateway: Gateway, restart: Callable[[str], None], name: str
 ) -> None:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.http.calls import Gateway, Json, good, problem
+from tests.http.calls import Gateway, Json, good, problem, wait_until
 
 DAY_MS = 86_400_000
 
@@ -13,6 +13,13 @@ DAY_MS = 86_400_000
 def send(gateway: Gateway, topic: str, *records: Json, within_ms: int = DAY_MS, **headers: str) -> httpx.Response:
     body = {"records": list(records), "unique": {"within_ms": within_ms}}
     return gateway.http.post(f"/v1/topics/{topic}/records", json=body, headers=headers)
+
+
+def send_until(gateway: Gateway, topic: str, key: str = "a", **unique: object) -> Json:
+    """Send one record that is unique until the group of the topic's name has finished it. Returns: its place."""
+    body = {"records": [record(key)], "unique": {"until_group": topic, **unique}}
+    (place,) = good(gateway.http.post(f"/v1/topics/{topic}/records", json=body))["records"]
+    return dict(place)
 
 
 def record(key: str, value: object = 1) -> Json:
@@ -48,6 +55,53 @@ def test_of_requests_at_once_one_appends(gateway: Gateway, name: str, background
         answers = [good(each.result())["records"] for each in sent]
         assert sum("duplicate" not in each for answer in answers for each in answer) == 20
     assert gateway.log_ends(name) == [200]
+
+
+def test_until_group_a_key_counts_until_its_record_is_finished(gateway: Gateway, name: str) -> None:
+    """The records in front of it are not: the start offset of the group does not move."""
+    gateway.create_topic(name)
+    gateway.produce(name, "in front")
+    first = send_until(gateway, name)
+    repeat = {**first, "duplicate": True}
+    assert send_until(gateway, name) == repeat, "not fetched yet"
+    assert gateway.acquire(name, name) == ["0-1×1"]
+    assert send_until(gateway, name) == repeat, "held"
+    assert gateway.settle(name, name, 1, 1, "release") == "applied"
+    assert send_until(gateway, name) == repeat, "released"
+    assert gateway.acquire(name, name) == ["1-1×2"]
+    assert gateway.settle(name, name, 1, 1, "accept") == "applied"
+    assert good(send(gateway, name, record("a")))["records"] == [repeat], "within_ms asks no group"
+    assert send_until(gateway, name) == {"partition": 0, "offset": 2}
+    assert send_until(gateway, name) == {"partition": 0, "offset": 2, "duplicate": True}
+
+
+def test_until_group_a_dead_or_removed_record_is_finished(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    send_until(gateway, name)
+    gateway.acquire(name, name)
+    gateway.settle(name, name, 0, 0, "reject")
+    gateway.letters(f"dlq.{name}", 1)
+    assert wait_until(lambda: send_until(gateway, name).get("duplicate", False) is False)
+    gateway.delete_records(name, 2)
+    assert send_until(gateway, name) == {"partition": 0, "offset": 2}, "no group was asked to finish 1"
+
+
+def test_until_group_the_time_ends_a_key_too(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    assert send_until(gateway, name, within_ms=1) == {"partition": 0, "offset": 0}
+    gateway.produce(name, "later")
+    assert send_until(gateway, name, within_ms=DAY_MS) == {"partition": 0, "offset": 2}
+
+
+def test_until_group_of_requests_at_once_one_appends(
+    gateway: Gateway, name: str, background: ThreadPoolExecutor
+) -> None:
+    gateway.create_topic(name)
+    for n in range(5):
+        sent = [background.submit(send_until, gateway, name) for _ in range(4)]
+        assert sorted("duplicate" in each.result() for each in sent) == [False, True, True, True]
+        assert gateway.acquire(name, name) == [f"{n}-{n}×1"]
+        assert gateway.settle(name, name, n, n, "accept") == "applied"
 
 
 def test_a_repeat_with_its_idempotency_key_gets_the_same_answer(gateway: Gateway, name: str) -> None:

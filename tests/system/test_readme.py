@@ -152,7 +152,7 @@ def split_before(script: str, text: str) -> tuple[str, str]:
 
 
 def test_the_worker_prints_the_output_it_shows(stack: Stack) -> None:
-    shown = ["Produced(topic='jobs', partition=0, offset=0)", "1 1", "{('jobs', 0): 1}"]
+    shown = ["Produced(topic='jobs', partition=0, offset=0, duplicate=False)", "1 1", "{('jobs', 0): 1}"]
     ((language, content),) = blocks(section(README, "A worker"))
     assert language == "python"
     done = subprocess.run(

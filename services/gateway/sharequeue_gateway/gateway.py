@@ -619,7 +619,13 @@ def _apis(
             SettleApi(delivering.commits, producer, metadata, admission, owners),
             delivering.members,
         ),
-        ProduceApi(producer, arrow_producer, UniqueProducer(producer, record_log.unique), delivering.appends, owners),
+        ProduceApi(
+            producer,
+            arrow_producer,
+            UniqueProducer(producer, record_log.unique, base.share_coordinator),
+            delivering.appends,
+            owners,
+        ),
         _scheduled_api(base, leading, producer, owners, tokens),
         TransactionsApi(
             record_log.transactions,

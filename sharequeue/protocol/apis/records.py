@@ -1,12 +1,12 @@
 """Produce, fetch and acknowledge records, and read them by offset: calls of a gateway."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
 from sharequeue.protocol import bounds
-from sharequeue.protocol.access.columns import Access, group, in_path, topic, topics
-from sharequeue.protocol.access.rights import Operation
+from sharequeue.protocol.access.columns import Access, Need, group, in_path, topic, topics
+from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
 from sharequeue.protocol.messages.records import (
     AcknowledgeRequest,
@@ -70,11 +70,19 @@ def _produced(request: AcknowledgeRequest) -> Iterable[str]:
     return [each.topic for each in request.produce]
 
 
+def _asked_about(_: Mapping[str, str], request: ProduceRequest) -> Iterable[str]:
+    unique = request.unique
+    return () if unique is None or unique.until_group is None else (unique.until_group,)
+
+
 def _streamed(query: StreamQuery) -> Iterable[str]:
     return query.topic.split(",")
 
 
 _PRODUCE = Access((topic(Operation.WRITE),), creates=in_path("topic"))
+UNIQUE_ACCESS: Final = Access(
+    (topic(Operation.WRITE), Need(Operation.DESCRIBE, ResourceType.GROUP, _asked_about)), creates=in_path("topic")
+)
 FETCH_ACCESS: Final = Access(
     (
         group(Operation.READ),
@@ -111,7 +119,7 @@ PRODUCE_RECORDS = _call(
     headers=(IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
     check_body=bounds.check_records,
     large=True,
-    access=_PRODUCE,
+    access=UNIQUE_ACCESS,
 )
 PRODUCE_ARROW = _call(
     "produceArrow",

@@ -12,6 +12,7 @@ from sharequeue.protocol.messages.fields import (
     CheckedInt64,
     Count,
     FetchId,
+    GroupId,
     IsolationLevel,
     LockDurationMs,
     MemberId,
@@ -91,8 +92,12 @@ class ProduceRecord(Request):
 class Unique(Request):
     """Records whose keys must be new: see `unique` of produceRecords."""
 
-    within_ms: Annotated[int, Meta(ge=1, le=MAX_UNIQUE_MS, extra_json_schema={"format": "int64"})]
-    """How long a key counts from its first record on, in milliseconds by PostgreSQL's clock, at most 30 days."""
+    within_ms: Annotated[int, Meta(ge=1, le=MAX_UNIQUE_MS, extra_json_schema={"format": "int64"})] | None = None
+    """How long a key counts from its first record on, in milliseconds by PostgreSQL's clock, at most 30 days. Absent:
+    30 days."""
+    until_group: GroupId | None = None
+    """A key counts no longer when this group has finished its first record, durably: accepted it or made it a dead
+    letter, or the log has removed it. Absent: until the time is over."""
 
 
 class ProduceRequest(Request):

@@ -6,7 +6,7 @@ import msgspec
 
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.messages.leaders import AppendHereResponse
-from sharequeue.protocol.messages.records import ProduceRequest
+from sharequeue.protocol.messages.records import ProduceRequest, Unique
 from sharequeue.protocol.types import MAX_INT32
 from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.http.answers import arrow_answer
@@ -45,7 +45,7 @@ class ProduceApi:
     async def produce_records(self, call: Call) -> Answer:
         request: ProduceRequest = call.request
         if request.unique is not None:
-            return await self._produce_unique(call, request, request.unique.within_ms)
+            return await self._produce_unique(call, request, request.unique)
         producing = self._producer.produce(
             call.path["topic"],
             request.records,
@@ -60,7 +60,7 @@ class ProduceApi:
         del request
         return await producing
 
-    async def _produce_unique(self, call: Call, request: ProduceRequest, within_ms: int) -> Answer:
+    async def _produce_unique(self, call: Call, request: ProduceRequest, unique: Unique) -> Answer:
         if call.header("transaction-id") is not None:
             raise InvalidRequest(
                 "unique must not come with Transaction-Id: its records would be unique before their commit",
@@ -69,7 +69,7 @@ class ProduceApi:
         return await self._unique.produce(
             call.path["topic"],
             request.records,
-            within_ms,
+            unique,
             call.raw,
             call.exchange.path,
             call.header("idempotency-key"),

@@ -4,7 +4,7 @@ A key is a row of `log.unique_keys`, which changes in the transaction of the app
 the lock of its row: the second one waits, and finds what the first has appended. PostgreSQL's clock ends a key.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue_gateway.record_log import store
@@ -20,6 +20,11 @@ ON CONFLICT (topic_id, key_digest) DO UPDATE SET expires_at_ms = u.expires_at_ms
 RETURNING key_digest, expires_at_ms > {NOW_MS}, partition, record_offset
 """
 """Lock the rows of keys in one order, and make those that are missing: their time has passed."""
+_LOOK: Final = f"""
+SELECT u.key_digest, u.partition, u.record_offset, u.record_offset < p.log_start_offset
+FROM log.unique_keys u JOIN log.partitions p USING (topic_id, partition)
+WHERE u.topic_id = $1 AND u.key_digest = ANY($2) AND u.expires_at_ms > {NOW_MS}
+"""
 _KEEP: Final = f"""
 UPDATE log.unique_keys u SET expires_at_ms = {NOW_MS} + $2, partition = t.partition, record_offset = t.record_offset
 FROM unnest($3::bytea[], $4::int[], $5::bigint[]) AS t(key_digest, partition, record_offset)
@@ -43,6 +48,15 @@ class UniquePlace(NamedTuple):
     duplicate: bool
 
 
+class Kept(NamedTuple):
+    """A row that counts. `removed`: the log does not have the record any more."""
+
+    key_digest: bytes
+    partition: int
+    offset: int
+    removed: bool
+
+
 class UniqueLog:
     """Appends what is new, all or none. Each method may raise StorageError."""
 
@@ -51,17 +65,27 @@ class UniqueLog:
         self._locked_append = locked_append
         self._deadline_s = deadline_s
 
+    async def look(self, topic_id: str, key_digests: Sequence[bytes]) -> list[Kept]:
+        """Read the rows of keys that count now. Nothing is locked."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_LOOK, topic_id, key_digests)
+        return [Kept(*row) for row in rows]
+
     async def append(
         self,
         topic_id: str,
         records: Sequence[UniqueRecord],
+        finished: Collection[Kept],
         timestamp_ms: int,
         within_ms: int,
         key: IdempotencyKey | None,
         answer: Callable[[Sequence[UniquePlace]], bytes],
     ) -> bytes:
-        """Append the records whose key is new. `key`, `answer`: as in `ScheduledLog.schedule`.
+        """Append the records whose key is new.
 
+        Args:
+            finished: rows that count no longer, as `look` has found them. A row that has changed since counts.
+            key, answer: as in `ScheduledLog.schedule`.
         Returns: the answer. Raises: UnknownTopicOrPartition: the topic is deleted.
         """
         async with self._database.transaction(self._deadline_s, "unique records cannot be appended") as connection:
@@ -70,7 +94,12 @@ class UniqueLog:
                 return first.answer or b""
             firsts = {record.key_digest: record for record in reversed(records)}
             rows = await connection.fetch(_TAKE, topic_id, list(firsts))
-            known = {row[0]: UniquePlace(row[2], row[3], True) for row in rows if row[1]}
+            over = {row[:3] for row in finished}
+            known = {
+                row[0]: UniquePlace(row[2], row[3], True)
+                for row in rows
+                if row[1] and (row[0], row[2], row[3]) not in over
+            }
             new = [record for digest, record in reversed(firsts.items()) if digest not in known]
             inserted: Inserted = []
             if new:
