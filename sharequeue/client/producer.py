@@ -12,7 +12,7 @@ from sharequeue.client import tracing
 from sharequeue.client.following import FollowingClient
 from sharequeue.client.new_record import NewRecord, encode_record
 from sharequeue.client.scheduling import Scheduled, When, timed
-from sharequeue.client.sending import Options, Produced, Sender, terms_of
+from sharequeue.client.sending import NO_TERMS, Options, Produced, Sender, Terms, terms_of
 from sharequeue.client.transaction import Owner, Transaction
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.scheduled import CancelledRecords, CancelScheduledRequest, ScheduleResponse
@@ -32,6 +32,7 @@ class SendOptions(TypedDict, total=False):
     headers: Mapping[str, str] | None
     partition: int | None
     idempotency_key: str | None
+    unique: Mapping[str, int | str] | None
 
 
 class Producer(Sender):
@@ -117,7 +118,6 @@ class Producer(Sender):
         value: Any,
         *,
         timestamp_ms: int | None = None,
-        unique: Mapping[str, int | str] | None = None,
         **options: Unpack[SendOptions],
     ) -> Produced: ...
     async def send(
@@ -150,9 +150,9 @@ class Producer(Sender):
         terms = terms_of(record, unique, idempotency_key)
         if delay_ms is None and deliver_at_ms is None:
             return await (await self._hand_over(topic, record, terms))
-        if unique is not None or timestamp_ms is not None:
-            raise ValueError("a record of later takes neither unique nor timestamp_ms")
-        return await self._schedule(topic, record, When(deliver_at_ms, delay_ms), idempotency_key)
+        if timestamp_ms is not None:
+            raise ValueError("a record of later takes no timestamp_ms")
+        return await self._schedule(topic, record, When(deliver_at_ms, delay_ms), terms)
 
     async def schedule(
         self,
@@ -175,18 +175,18 @@ class Producer(Sender):
             exactly one time, or none that the service takes.
         """
         record = NewRecord(value, key, headers, partition)
-        return await self._schedule(topic, record, When(deliver_at_ms, delay_ms), None)
+        return await self._schedule(topic, record, When(deliver_at_ms, delay_ms), NO_TERMS)
 
-    async def _schedule(self, topic: str, new: NewRecord, when: When, key: str | None) -> Scheduled:
+    async def _schedule(self, topic: str, new: NewRecord, when: When, terms: Terms) -> Scheduled:
         self._check_open()
         span = tracing.start("send", topic, "PRODUCER")
         record = timed(encode_record(new._replace(headers=tracing.carried(span, new.headers))), when)
         try:
             body, _ = await self._client.relay(
                 SCHEDULE,
-                b'{"records":[%b]}' % record,
+                b'{"records":[%b]%b}' % (record, terms.unique),
                 path={"topic": topic},
-                headers={"Idempotency-Key": key or uuid.uuid4().hex},
+                headers={"Idempotency-Key": terms.key or uuid.uuid4().hex},
             )
         except ApiError as error:
             tracing.end(span, error.error.code, error.detail)
@@ -194,7 +194,8 @@ class Producer(Sender):
         tracing.end(span)
         answer: ScheduleResponse = decoded(SCHEDULE, body, self._client.base_url)
         (found,) = answer.scheduled
-        return Scheduled(topic, found.partition, found.schedule_id, found.deliver_at_ms)
+        place = found.partition, found.schedule_id or "", found.deliver_at_ms or 0
+        return Scheduled(topic, *place, found.duplicate)
 
     async def cancel_scheduled(
         self, topic: str, *, schedule_ids: Sequence[str] = (), key: str | None = None

@@ -14,12 +14,14 @@ class When(NamedTuple):
 
 class Scheduled(NamedTuple):
     """A record that waits for its time, durably. `schedule_id`: for `cancel_scheduled`. `deliver_at_ms`: milliseconds
-    since the epoch, by PostgreSQL's clock."""
+    since the epoch, by PostgreSQL's clock. `duplicate`: with `unique`, an earlier record has the key. Its time is not
+    told, and it has a `schedule_id` only if it was scheduled: 0 and "" are in their place."""
 
     topic: str
     partition: int
     schedule_id: str
     deliver_at_ms: int
+    duplicate: bool = False
 
 
 def timed(record: bytes, when: When) -> bytes:

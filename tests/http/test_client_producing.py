@@ -225,7 +225,7 @@ WRONG = [
     {"delay_ms": True},
     {"delay_ms": 1, "deliver_at_ms": 1},
     {"delay_ms": 1, "timestamp_ms": 1},
-    {"delay_ms": 1, "key": "k", "unique": {"within_ms": 5}},
+    {"delay_ms": 1, "unique": {"within_ms": 5}},
 ]
 
 

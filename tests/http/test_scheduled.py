@@ -151,3 +151,64 @@ def test_bad_filters_are_refused(gateway: Gateway, name: str) -> None:
     for query in ({"page_token": "x"}, {"page_token": "WzEsIngiXQ=="}, {"page_size": 0}):
         problem(gateway.http.get(f"/v1/topics/{name}/scheduled", params=query), 422, "INVALID_REQUEST", 42)
     problem(gateway.http.get(f"/v1/topics/{name}-no/scheduled"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+
+
+def unique(gateway: Gateway, topic: str, call: str, *records: Json, **rule: Any) -> httpx.Response:
+    """Send records with `unique` to `records` or `scheduled`."""
+    body = {"records": [{"value": 1, **record} for record in records], "unique": rule}
+    return gateway.http.post(f"/v1/topics/{topic}/{call}", json=body)
+
+
+def test_a_unique_key_has_one_record_scheduled_or_in_the_log(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    ann, bob = {"key": "ann", "delay_ms": WEEK_MS}, {"key": "bob", "delay_ms": WEEK_MS}
+    first, again = good(unique(gateway, name, "scheduled", ann, ann))["scheduled"]
+    assert again == {**first, "duplicate": True}
+    assert good(unique(gateway, name, "scheduled", ann))["scheduled"] == [
+        {"partition": 0, "schedule_id": first["schedule_id"], "duplicate": True}
+    ]
+    for rule in ({"within_ms": 1}, {"until_group": name}):
+        produced = good(unique(gateway, name, "records", {"key": "ann"}, **rule))["records"]
+        assert produced == [{"partition": 0, "offset": -1, "duplicate": True}]
+    good(unique(gateway, name, "records", {"key": "bob"}))
+    duplicate = {"partition": 0, "offset": 0, "duplicate": True}
+    assert good(unique(gateway, name, "scheduled", bob))["scheduled"] == [duplicate]
+    assert (listed(gateway, name)["scheduled_count"], gateway.log_ends(name)) == (1, [1])
+
+
+def test_a_cancel_frees_the_key_of_its_record_alone(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    ann = {"key": "ann", "delay_ms": WEEK_MS}
+    (first,) = good(unique(gateway, name, "scheduled", ann))["scheduled"]
+    (other,) = schedule(gateway, name, ann)
+    cancel(gateway, name, schedule_ids=[other["schedule_id"]])
+    assert good(unique(gateway, name, "scheduled", ann))["scheduled"][0]["duplicate"]
+    cancel(gateway, name, schedule_ids=[first["schedule_id"]])
+    (second,) = good(unique(gateway, name, "scheduled", ann))["scheduled"]
+    assert "duplicate" not in second
+    cancel(gateway, name, key="ann")
+    good(unique(gateway, name, "records", {"key": "ann"}))
+    assert gateway.log_ends(name) == [1]
+
+
+def test_a_unique_key_counts_for_its_time_from_when_it_is_due(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    good(unique(gateway, name, "scheduled", {"key": "a", "delay_ms": 0}, {"key": "b", "delay_ms": 0}, within_ms=1))
+    wait_until(lambda: gateway.log_ends(name) == [2])
+    good(unique(gateway, name, "scheduled", {"key": "a", "delay_ms": 0}, within_ms=WEEK_MS))
+    wait_until(lambda: gateway.log_ends(name) == [3])
+    assert good(unique(gateway, name, "records", {"key": "a"}))["records"][0]["duplicate"]
+
+
+@pytest.mark.parametrize(
+    ("record", "rule", "pointer"),
+    [({}, {}, "/records/0/key"), ({"key": "a"}, {"until_group": "g"}, "/unique/until_group")],
+    ids=str,
+)
+def test_what_cannot_be_unique_is_not_scheduled(
+    gateway: Gateway, name: str, record: Json, rule: Json, pointer: str
+) -> None:
+    gateway.create_topic(name)
+    answer = unique(gateway, name, "scheduled", {"delay_ms": 1, **record}, **rule)
+    assert problem(answer, 422, "INVALID_REQUEST", 42)["errors"][0]["pointer"] == pointer
+    assert (listed(gateway, name)["scheduled_count"], gateway.log_ends(name)) == (0, [0])

@@ -8,7 +8,7 @@ import asyncio
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sharequeue_gateway.record_log.unique_log import Kept, UniqueRecord
+from sharequeue_gateway.record_log.unique_log import Kept, Rule, UniqueRecord
 
 from tests.storage.record_logs import PostgresRecordLogs, new_topic
 
@@ -44,7 +44,7 @@ def test_a_key_has_one_unfinished_record_at_most(record_log: PostgresRecordLogs)
                         found.extend((place.offset, place.duplicate) for place in places)
                         return b""
 
-                    await log.unique.append(topic, [RECORD], over, 1, DAY_MS, None, answer)
+                    await log.unique.append(topic, [RECORD], Rule(DAY_MS, over), 1, None, answer)
                     ((offset, duplicate),) = found
                     if duplicate:
                         assert offset not in then, "it was finished when the request asked"

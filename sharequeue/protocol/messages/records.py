@@ -6,6 +6,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from sharequeue.protocol.messages.fields import (
     AcknowledgeTypes,
+    AnyInt64,
     AtLeastOne,
     Base64,
     CheckedInt32,
@@ -97,7 +98,7 @@ class Unique(Request):
     30 days."""
     until_group: GroupId | None = None
     """A key counts no longer when this group has finished its first record, durably: accepted it or made it a dead
-    letter, or the log has removed it. Absent: until the time is over."""
+    letter, or the log has removed it. One that was scheduled counts for its time. Absent: until the time is over."""
 
 
 class ProduceRequest(Request):
@@ -116,8 +117,8 @@ class ProducedRecord(Response):
 
     partition: PartitionIndex
     """The partition that the record was appended to, from 0."""
-    offset: Offset
-    """The place of the record in its partition. It never changes."""
+    offset: AnyInt64
+    """The place of the record in its partition. It never changes. −1: the first record was scheduled."""
     duplicate: bool = False
     """True: the record was not appended, because its key was sent with `unique` before. The place is that of the first
     record with the key."""

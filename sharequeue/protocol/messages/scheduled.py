@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from sharequeue.protocol.messages.fields import (
+    AnyInt64,
     Base64,
     Offset,
     PageSize,
@@ -17,7 +18,7 @@ from sharequeue.protocol.messages.fields import (
     Uuid,
     at_most,
 )
-from sharequeue.protocol.messages.records import ProduceRecord
+from sharequeue.protocol.messages.records import ProduceRecord, Unique
 from sharequeue.protocol.types import (
     MAX_CANCELLED,
     MAX_PAGE_SIZE,
@@ -57,6 +58,9 @@ class ScheduleRequest(Request):
 
     records: Annotated[list[ScheduleRecord], Meta(min_length=1, max_length=MAX_RECORDS)]
     """1 to 10,000 records. All of them are scheduled, or none."""
+    unique: Unique | None = None
+    """Schedule only records whose key is new in the topic, as in produceRecords. A key counts until `within_ms` after
+    its record is due, or until that is cancelled. Not with `until_group`."""
 
 
 class ScheduledRecord(Response):
@@ -71,10 +75,26 @@ class ScheduledRecord(Response):
     less than half a second later."""
 
 
+class ScheduleOutcome(Response):
+    """A record that waits for its time; with `duplicate`, the first record with the key."""
+
+    partition: PartitionIndex
+    """The partition that the record will enter. It is chosen now, and stays if the topic gets more partitions."""
+    schedule_id: Uuid | None = None
+    """Names the record until it enters the log. Cancel it by this id. Absent if the first record was not scheduled."""
+    deliver_at_ms: TimestampMs | None = None
+    """When the record enters the log, in milliseconds since the epoch by PostgreSQL's clock: not before, and as a rule
+    less than half a second later. Absent if an earlier request scheduled it."""
+    offset: AnyInt64 = -1
+    """The place of the first record if it was not scheduled, but produced. Otherwise absent."""
+    duplicate: bool = False
+    """True: the record was not scheduled, because its key was sent with `unique` before."""
+
+
 class ScheduleResponse(Response):
     """The scheduled records, in request order. They are durable."""
 
-    scheduled: Annotated[list[ScheduledRecord], at_most(MAX_RECORDS)]
+    scheduled: Annotated[list[ScheduleOutcome], at_most(MAX_RECORDS)]
     """One entry for each record of the request, in its order."""
 
 

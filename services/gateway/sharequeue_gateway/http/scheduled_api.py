@@ -89,6 +89,7 @@ class ScheduledApi:
         scheduling = self._scheduler.schedule(
             call.path["topic"],
             request.records,
+            request.unique,
             call.raw,
             call.exchange.path,
             call.header("idempotency-key"),

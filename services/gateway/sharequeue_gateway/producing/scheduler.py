@@ -7,12 +7,14 @@ from typing import Final
 import msgspec
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.messages.scheduled import ScheduledRecord, ScheduleRecord, ScheduleResponse
+from sharequeue.protocol.messages.records import Unique
+from sharequeue.protocol.messages.scheduled import ScheduleOutcome, ScheduleRecord, ScheduleResponse
+from sharequeue.protocol.types import MAX_UNIQUE_MS
 from sharequeue_gateway.producing.mover import Mover
 from sharequeue_gateway.producing.producer import LARGE_BYTES, Prepared, Producer, aside, bytes_of_key, key_of
 from sharequeue_gateway.producing.record_tails import unfit
 from sharequeue_gateway.record_log.scheduled.scheduled_log import NewRow, ScheduledLog
-from sharequeue_gateway.record_log.scheduled.scheduled_store import Row
+from sharequeue_gateway.record_log.unique_log import Rule, UniquePlace
 from sharequeue_http.forms.codec import encode
 
 CREATED_HEADER: Final = "__scheduled.created_ms"
@@ -31,6 +33,7 @@ class Scheduler:
         self,
         topic_name: str,
         records: Sequence[ScheduleRecord],
+        unique: Unique | None,
         body: bytes,
         path: str,
         idempotency_key: str | None,
@@ -46,7 +49,8 @@ class Scheduler:
         prepared = await self._producer.prepare(topic_name, records, size)
         rows = await aside(size > LARGE_BYTES, new_rows, records, prepared)
         key = key_of(principal, prepared, path, idempotency_key, retention, hashlib.sha256(body).digest())
-        answer, due_in_ms = await self._scheduled.schedule(prepared.topic.topic_id, rows, key, _answer)
+        rule = None if unique is None else _rule(rows, unique)
+        answer, due_in_ms = await self._scheduled.schedule(prepared.topic.topic_id, rows, key, _answer, rule)
         if due_in_ms is not None:
             self._mover.expect(due_in_ms)
         return answer
@@ -110,12 +114,15 @@ def new_rows(records: Sequence[ScheduleRecord], prepared: Prepared) -> list[NewR
     return rows
 
 
-def _answer(rows: Sequence[Row]) -> bytes:
-    return encode(
-        ScheduleResponse(
-            scheduled=[
-                ScheduledRecord(schedule_id=row.schedule_id, partition=row.partition, deliver_at_ms=row.deliver_at_ms)
-                for row in rows
-            ]
-        )
-    )
+def _rule(rows: Sequence[NewRow], unique: Unique) -> Rule:
+    """Raises: InvalidRequest (422): a record has no key, or `until_group` is given."""
+    if unique.until_group is not None:
+        raise unfit("/unique/until_group", "a scheduled record has no place yet that a group could finish")
+    for index, row in enumerate(rows):
+        if row.key_digest is None:
+            raise unfit(f"/records/{index}/key", "with unique, each record needs a key")
+    return Rule(unique.within_ms or MAX_UNIQUE_MS)
+
+
+def _answer(places: Sequence[UniquePlace]) -> bytes:
+    return encode(ScheduleResponse(scheduled=[ScheduleOutcome(**place._asdict()) for place in places]))

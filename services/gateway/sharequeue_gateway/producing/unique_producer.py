@@ -5,7 +5,6 @@ before the append, of the state that share coordinators store. What is finished 
 appends between question and append is new, and counts.
 """
 
-import hashlib
 from collections.abc import Sequence
 
 from sharequeue.ownership.share_state_client import Entry, ShareStateClient
@@ -16,7 +15,7 @@ from sharequeue.protocol.types import MAX_UNIQUE_MS, SharePartitionKey
 from sharequeue_gateway.producing.producer import LARGE_BYTES, Producer, aside, bytes_of_key, key_of
 from sharequeue_gateway.producing.record_tails import unfit
 from sharequeue_gateway.producing.scheduler import digest_of, placed
-from sharequeue_gateway.record_log.unique_log import Kept, UniqueLog, UniquePlace, UniqueRecord
+from sharequeue_gateway.record_log.unique_log import Kept, Rule, UniqueLog, UniquePlace, UniqueRecord
 from sharequeue_http.answer import Answer
 from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
@@ -42,18 +41,18 @@ class UniqueProducer:
         principal: str,
     ) -> Answer:
         """Append the records whose keys are new, all or none. Args, Raises: as `Producer.produce` and `_finished`."""
-        digests = await aside(len(body) > LARGE_BYTES, _digests, records)
         prepared = await self._producer.prepare(topic_name, records, len(body))
+        digests = await aside(len(body) > LARGE_BYTES, _digests, records)
         new = [
             UniqueRecord(partition, digest, tail)
             for digest, (partition, tail) in zip(digests, placed(len(records), prepared), strict=True)
         ]
         topic_id = prepared.topic.topic_id
-        key = key_of(principal, prepared, path, idempotency_key, retention, hashlib.sha256(body).digest())
+        key = key_of(principal, prepared, path, idempotency_key, retention, digest_of(body))
         timestamp_ms = max(append.max_timestamp_ms for append in prepared.appends)
         finished = await self._finished(topic_id, digests, unique.until_group) if unique.until_group else []
-        within_ms = unique.within_ms or MAX_UNIQUE_MS
-        return Answer(await self._unique.append(topic_id, new, finished, timestamp_ms, within_ms, key, _answer))
+        rule = Rule(unique.within_ms or MAX_UNIQUE_MS, finished)
+        return Answer(await self._unique.append(topic_id, new, rule, timestamp_ms, key, _answer))
 
     async def _finished(self, topic_id: str, digests: Sequence[bytes], group_id: str) -> list[Kept]:
         """Return which rows of these keys are of records that a group has finished durably.
@@ -91,8 +90,6 @@ def _digests(records: Sequence[ProduceRecord]) -> list[bytes]:
     """The digest of each key. Raises: InvalidRequest (422): a record has none."""
     found = []
     for index, record in enumerate(records):
-        if record.key and not bytes(record.key).startswith((b'"', b"null")):
-            raise unfit(f"/records/{index}/key", "the key must be a string")
         if (key := bytes_of_key(record)) is None:
             raise unfit(f"/records/{index}/key", "with unique, each record needs a key")
         found.append(digest_of(key))
@@ -100,4 +97,6 @@ def _digests(records: Sequence[ProduceRecord]) -> list[bytes]:
 
 
 def _answer(places: Sequence[UniquePlace]) -> bytes:
-    return encode(ProduceResponse(records=[ProducedRecord(**place._asdict()) for place in places]))
+    return encode(
+        ProduceResponse(records=[ProducedRecord(place.partition, place.offset, place.duplicate) for place in places])
+    )

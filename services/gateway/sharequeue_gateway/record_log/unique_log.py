@@ -1,11 +1,13 @@
 """Appends of records whose keys must be new: a repeat within a time gets the place of the first record.
 
 A key is a row of `log.unique_keys`, which changes in the transaction of the append. Two requests with one key meet at
-the lock of its row: the second one waits, and finds what the first has appended. PostgreSQL's clock ends a key.
+the lock of its row: the second one waits, and finds what the first has appended. PostgreSQL's clock ends a key. That of
+a scheduled record has its id: a cancel removes the row, and no group can be asked about it.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Final, NamedTuple
+import itertools
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -17,19 +19,23 @@ _TAKE: Final = f"""
 INSERT INTO log.unique_keys AS u (topic_id, key_digest, expires_at_ms, partition, record_offset)
 SELECT $1::uuid, t.key_digest, 0, 0, 0 FROM unnest($2::bytea[]) AS t(key_digest) ORDER BY 1, 2
 ON CONFLICT (topic_id, key_digest) DO UPDATE SET expires_at_ms = u.expires_at_ms
-RETURNING key_digest, expires_at_ms > {NOW_MS}, partition, record_offset
+RETURNING key_digest, expires_at_ms > {NOW_MS}, partition, record_offset, schedule_id::text
 """
 """Lock the rows of keys in one order, and make those that are missing: their time has passed."""
 _LOOK: Final = f"""
 SELECT u.key_digest, u.partition, u.record_offset, u.record_offset < p.log_start_offset
 FROM log.unique_keys u JOIN log.partitions p USING (topic_id, partition)
-WHERE u.topic_id = $1 AND u.key_digest = ANY($2) AND u.expires_at_ms > {NOW_MS}
+WHERE u.topic_id = $1 AND u.key_digest = ANY($2) AND u.expires_at_ms > {NOW_MS} AND u.schedule_id IS NULL
 """
 _KEEP: Final = f"""
-UPDATE log.unique_keys u SET expires_at_ms = {NOW_MS} + $2, partition = t.partition, record_offset = t.record_offset
-FROM unnest($3::bytea[], $4::int[], $5::bigint[]) AS t(key_digest, partition, record_offset)
+UPDATE log.unique_keys u SET expires_at_ms = greatest({NOW_MS}, t.deliver_at_ms) + $2, partition = t.partition,
+  record_offset = t.record_offset, schedule_id = t.schedule_id
+FROM unnest($3::bytea[], $4::int[], $5::bigint[], $6::uuid[], $7::bigint[])
+  AS t(key_digest, partition, record_offset, schedule_id, deliver_at_ms)
 WHERE u.topic_id = $1 AND u.key_digest = t.key_digest
 """
+NO_OFFSET: Final = -1
+"""Of a record that was scheduled."""
 
 
 class UniqueRecord(NamedTuple):
@@ -41,11 +47,14 @@ class UniqueRecord(NamedTuple):
 
 
 class UniquePlace(NamedTuple):
-    """The place of the record with the key. `duplicate`: an earlier request, or record, has put it there."""
+    """The place of the record with the key. `duplicate`: an earlier request, or record, has put it there.
+    `schedule_id`: it was scheduled, and has NO_OFFSET. `deliver_at_ms`: when it is due, if that is known."""
 
     partition: int
     offset: int
-    duplicate: bool
+    schedule_id: str | None = None
+    deliver_at_ms: int | None = None
+    duplicate: bool = False
 
 
 class Kept(NamedTuple):
@@ -55,6 +64,22 @@ class Kept(NamedTuple):
     partition: int
     offset: int
     removed: bool
+
+
+class Rule(NamedTuple):
+    """`within_ms`: how long a key counts. `finished`: rows that count no longer, as `UniqueLog.look` has found them. A
+    row that has changed since counts."""
+
+    within_ms: int
+    finished: Collection[Kept] = ()
+
+
+class Keyed(Protocol):
+    @property
+    def key_digest(self) -> bytes | None: ...
+
+
+K = TypeVar("K", bound=Keyed)
 
 
 class UniqueLog:
@@ -75,47 +100,29 @@ class UniqueLog:
         self,
         topic_id: str,
         records: Sequence[UniqueRecord],
-        finished: Collection[Kept],
+        rule: Rule,
         timestamp_ms: int,
-        within_ms: int,
         key: IdempotencyKey | None,
         answer: Callable[[Sequence[UniquePlace]], bytes],
     ) -> bytes:
-        """Append the records whose key is new.
+        """Append the records whose key is new. `key`, `answer`: as in `ScheduledLog.schedule`.
 
-        Args:
-            finished: rows that count no longer, as `look` has found them. A row that has changed since counts.
-            key, answer: as in `ScheduledLog.schedule`.
         Returns: the answer. Raises: UnknownTopicOrPartition: the topic is deleted.
         """
         async with self._database.transaction(self._deadline_s, "unique records cannot be appended") as connection:
             if key is not None and (first := await answer_of(connection, key)) is not None:
                 await store.wait_for_standby(connection)
                 return first.answer or b""
-            firsts = {record.key_digest: record for record in reversed(records)}
-            rows = await connection.fetch(_TAKE, topic_id, list(firsts))
-            over = {row[:3] for row in finished}
-            known = {
-                row[0]: UniquePlace(row[2], row[3], True)
-                for row in rows
-                if row[1] and (row[0], row[2], row[3]) not in over
-            }
-            new = [record for digest, record in reversed(firsts.items()) if digest not in known]
             inserted: Inserted = []
-            if new:
-                inserted, made = await self._insert(connection, topic_id, new, timestamp_ms)
-                known |= made
-                columns = ([*made], [p.partition for p in made.values()], [p.offset for p in made.values()])
-                await connection.execute(_KEEP, topic_id, within_ms, *columns)
-            else:
+
+            async def insert(new: Sequence[UniqueRecord]) -> list[UniquePlace]:
+                nonlocal inserted
+                inserted, places = await self._insert(connection, topic_id, new, timestamp_ms)
+                return places
+
+            body = answer(await store_new(connection, topic_id, records, rule, insert))
+            if not inserted:
                 await store.wait_for_standby(connection)
-            fresh = {record.key_digest: id(record) for record in new}
-            body = answer(
-                [
-                    known[record.key_digest]._replace(duplicate=fresh.get(record.key_digest) != id(record))
-                    for record in records
-                ]
-            )
             if key is not None:
                 await keep_answer(connection, key._replace(answer=lambda _: body), ())
         self._locked_append.publish(inserted)
@@ -123,21 +130,44 @@ class UniqueLog:
 
     async def _insert(
         self, connection: store.Connection, topic_id: str, new: Sequence[UniqueRecord], timestamp_ms: int
-    ) -> tuple[Inserted, dict[bytes, UniquePlace]]:
-        """Append new records. Returns: the batches, and the place of each key."""
-        by_partition: dict[int, list[UniqueRecord]] = {}
+    ) -> tuple[Inserted, list[UniquePlace]]:
+        """Append new records. Returns: the batches, and the place of each record."""
+        by_partition: dict[int, list[bytes]] = {}
         for record in new:
-            by_partition.setdefault(record.partition, []).append(record)
+            by_partition.setdefault(record.partition, []).append(record.tail)
         appends = [
-            PartitionAppend(topic_id, partition, [record.tail for record in some], timestamp_ms)
-            for partition, some in by_partition.items()
+            PartitionAppend(topic_id, partition, tails, timestamp_ms) for partition, tails in by_partition.items()
         ]
         inserted = await self._locked_append.insert(connection, appends, store.new_append_id(), [])
-        made = {}
-        for (partition, some), (_, batch) in zip(by_partition.items(), inserted, strict=True):
-            for offset, record in enumerate(some, batch.base_offset):
-                made[record.key_digest] = UniquePlace(partition, offset, False)
-        return inserted, made
+        offsets = {place[1]: itertools.count(batch.base_offset) for place, batch in inserted}
+        return inserted, [UniquePlace(record.partition, next(offsets[record.partition])) for record in new]
+
+
+async def store_new(
+    connection: store.Connection,
+    topic_id: str,
+    records: Sequence[K],
+    rule: Rule,
+    insert: Callable[[Sequence[K]], Awaitable[Sequence[UniquePlace]]],
+) -> list[UniquePlace]:
+    """Store the records whose keys are new, the first of each key. The rows of all keys stay locked until the end of
+    the transaction. Returns: the place of each record, or of the first one with its key."""
+    digests = [record.key_digest or b"" for record in records]
+    rows = await connection.fetch(_TAKE, topic_id, list(dict.fromkeys(digests)))
+    over = {row[:3] for row in rule.finished}
+    known = {row[0]: UniquePlace(*row[2:]) for row in rows if row[1] and (row[0], row[2], row[3]) not in over}
+    new: dict[bytes, K] = {}
+    for digest, record in zip(digests, records, strict=True):
+        if digest not in known:
+            new.setdefault(digest, record)
+    if new:
+        made = await insert(list(new.values()))
+        await connection.execute(_KEEP, topic_id, rule.within_ms, list(new), *list(zip(*made, strict=True))[:4])
+        known.update(zip(new, made, strict=True))
+    return [
+        known[digest]._replace(duplicate=new.get(digest) is not record)
+        for digest, record in zip(digests, records, strict=True)
+    ]
 
 
 async def remove_old(connection: store.Connection, at_once: int, _: int) -> int:

@@ -11,6 +11,7 @@ from sharequeue_gateway.record_log.locked_append import Inserted, LockedAppend, 
 from sharequeue_gateway.record_log.log import IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.scheduled import scheduled_store
 from sharequeue_gateway.record_log.scheduled.scheduled_store import Due, Listed, Place, Row, Sizes
+from sharequeue_gateway.record_log.unique_log import NO_OFFSET, Rule, UniquePlace, store_new
 from sharequeue_http.forms.errors import InvalidRequest, Throttled
 
 MOVED_AT_ONCE: Final = 1000
@@ -63,12 +64,14 @@ class ScheduledLog:
         topic_id: str,
         records: Sequence[NewRow],
         key: IdempotencyKey | None,
-        answer: Callable[[Sequence[Row]], bytes],
+        answer: Callable[[Sequence[UniquePlace]], bytes],
+        rule: Rule | None = None,
     ) -> tuple[bytes, int | None]:
         """Store the records, all or none.
 
         Args:
             key: of the request. answer: makes the answer.
+            rule: all records have keys, and those are stored whose keys are new.
         Returns: the answer, and in how many ms the first of the records is due; None: a repeat of an earlier request.
         Raises: UnknownTopicOrPartition: the topic is deleted; InvalidRequest (422): too far ahead; Throttled: the topic
             has too many.
@@ -82,11 +85,17 @@ class ScheduledLog:
                 raise UnknownTopicOrPartition("the topic was deleted")
             self._check_room(there, records)
             rows = _rows(records, now_ms)
-            await scheduled_store.insert(connection, topic_id, rows)
-            body = answer(rows)
+            added = Sizes(0, 0)
+
+            async def insert(new: Sequence[Row]) -> list[UniquePlace]:
+                nonlocal added
+                added = Sizes(len(new), sum(len(row.tail) for row in new))
+                await scheduled_store.insert(connection, topic_id, new)
+                return [UniquePlace(row.partition, NO_OFFSET, row.schedule_id, row.deliver_at_ms) for row in new]
+
+            body = answer(await (insert(rows) if rule is None else store_new(connection, topic_id, rows, rule, insert)))
             if key is not None:
                 await keep_answer(connection, key._replace(answer=lambda _: body), ())
-            added = Sizes(len(rows), sum(len(row.tail) for row in rows))
             await scheduled_store.count(connection, {topic_id: added})
         return body, min(row.deliver_at_ms for row in rows) - now_ms
 

@@ -140,13 +140,18 @@ async def next_due(connection: Connection) -> tuple[int, int | None]:
 async def cancel(connection: Connection, topic_id: str, which: Sequence[str] | bytes, most: int) -> list[Any]:
     """Delete records by their ids, or some by the digest of their key. Returns: the id and the size of each.
 
-    The rows are locked in the order of their times, so that two transactions never wait for each other in a circle.
+    The rows are locked in the order of their times, and then those of unique keys in the order of the keys, so that two
+    transactions never wait for each other in a circle.
     """
     rows: list[Any] = await connection.fetch(
         f"""WITH found AS MATERIALIZED (
-              SELECT schedule_id FROM log.scheduled_records WHERE topic_id = $1
+              SELECT schedule_id, key_digest FROM log.scheduled_records WHERE topic_id = $1
                 AND {"key_digest = $2" if isinstance(which, bytes) else "schedule_id = ANY($2::uuid[])"}
-              ORDER BY deliver_at_ms, schedule_id LIMIT $3 FOR UPDATE)
+              ORDER BY deliver_at_ms, schedule_id LIMIT $3 FOR UPDATE),
+            keys AS MATERIALIZED (
+              SELECT key_digest FROM log.unique_keys u JOIN found USING (key_digest, schedule_id)
+              WHERE topic_id = $1 ORDER BY key_digest FOR UPDATE OF u),
+            freed AS (DELETE FROM log.unique_keys u USING keys WHERE topic_id = $1 AND u.key_digest = keys.key_digest)
             DELETE FROM log.scheduled_records s USING found WHERE s.schedule_id = found.schedule_id
             RETURNING s.schedule_id::text, s.bytes""",
         topic_id,
