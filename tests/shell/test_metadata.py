@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.http.groups.offsets_api import GroupsApi
 from sharequeue_gateway.record_log.removing.readers import Readers
 
@@ -342,7 +343,7 @@ def test_a_settings_change_succeeds_though_the_later_lookup_fails(log_away: bool
         await know_config(coordinator, metadata)
         call = Call(nowhere, {"group": "g"}, b"{}", None, "request-1")
         client = CoordinatorClient(coordinator.url, "group")
-        api = GroupsApi(client, metadata, nowhere, Readers(query), nowhere, nowhere)
+        api = GroupsApi(client, metadata, nowhere, Readers(query), nowhere, nowhere, PageTokens("secret"))
         if log_away:
             hold = Call(nowhere, {"group": "g"}, b'{"config":{"retention.hold":"false"}}', None, "request-0")
             holding = asyncio.create_task(api.update_config(hold))
