@@ -26,12 +26,13 @@ class _Child:
         self._pause_s = 0.0
         self._start_at = self._began_at = 0.0
         self.broken = False
-        """Whether it died young."""
+        """Whether it died young, and was not started again."""
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """In a process group of its own: Ctrl-C of a terminal reaches the supervisor alone, which passes it on."""
         self._began_at = time.monotonic()
+        self.broken = False
         environment = {**os.environ, PARENT: str(os.getpid())}
         self.process = subprocess.Popen([*COMMAND, *self._arguments], env=environment, process_group=0)
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from sharequeue.stack.stack import Stack
+from sharequeue.worker.supervisor import _Child
 from tests.http.calls import Gateway, wait_until
 
 WORK = (sys.executable, "-c", "from sharequeue.cli import main; main()", "work")
@@ -49,6 +50,7 @@ def test_a_process_that_dies_is_started_again(shared_stack: Stack, gateway: Gate
     with work(tmp_path, "shop:app", "--processes", "2", "--grace", "60s") as process:
         children = wait_until(lambda: (found := psutil.Process(process.pid).children()) and len(found) == 2 and found)
         wait_until(lambda: len(done.read_text().splitlines()) == 20)
+        wait_until(lambda: gateway.window(name, name) == (20, []))  # their outcomes were sent, too
         os.kill(children[0].pid, signal.SIGKILL)
         gateway.produce(name, *([0] * 20))
         wait_until(lambda: len(done.read_text().splitlines()) >= 40)
@@ -76,6 +78,18 @@ def test_a_program_that_cannot_start_ends_with_its_reason(tmp_path: Path) -> Non
         assert process.wait(timeout=60) == 1
         assert process.stderr is not None
         assert "No module named 'nothing_of_this_name'" in process.stderr.read()
+
+
+def test_a_process_that_is_started_again_is_not_broken() -> None:
+    """Otherwise a pool ends when each of its processes has died young once, days apart."""
+    child = _Child(["nothing_here:app"])
+    for _ in range(2):
+        child.start()
+        assert child.process is not None
+        assert not child.broken
+        child.process.wait(timeout=60)
+        assert child.ended() == 2
+        assert child.broken
 
 
 @pytest.mark.parametrize(
