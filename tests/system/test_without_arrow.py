@@ -1,5 +1,6 @@
 """A gateway that was installed without the extra [arrow]: it refuses Arrow with a reason, and reads in JSON."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,20 +8,18 @@ import httpx
 import pytest
 
 from sharequeue.protocol.apis import ARROW_STREAM
-from sharequeue.stack.stack import temporary_stack
+from tests.system.up_command import Up
 
 
 @pytest.fixture
-def http(tmp_path: Path, database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
+def http(tmp_path: Path, database_url: str, redis_url: str) -> Iterator[httpx.Client]:
     """Calls a stack whose Python finds no pyarrow."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyarrow'] = None\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    stores = {"postgres_url": database_url, "redis_url": redis_url}
-    with (
-        temporary_stack(tmp_path / "data", **stores, one_process=True) as stack,
-        httpx.Client(base_url=f"{stack.url}/v1/topics/t", timeout=60) as http,
-    ):
-        yield http
+    stores = ("--postgres-url", database_url, "--redis-url", redis_url)
+    with Up(tmp_path, tmp_path / "data", *stores, environment={"PYTHONPATH": str(tmp_path)}) as up:
+        with httpx.Client(base_url=f"{up.ready()}/v1/topics/t", timeout=60) as http:
+            yield http
+        assert up.end(signal.SIGTERM) == 0
 
 
 def test_arrow_is_refused_and_records_are_read_in_json(http: httpx.Client) -> None:
