@@ -8,13 +8,15 @@ Only where the program has imported `opentelemetry.trace`: nothing here imports 
 import contextlib
 import importlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, Final
 
 SYSTEM: Final = "sharequeue"
 MOST_LINKS: Final = 128
 """Of one span: what an SDK keeps by default."""
+
+_NOTHING: Final = contextlib.nullcontext()
 
 Span = Any
 """A span of OpenTelemetry, which the client does not import; None: there is none."""
@@ -74,14 +76,15 @@ def end(span: Span, error: str = "", detail: str | None = None) -> None:
     span.end()
 
 
-@contextlib.contextmanager
-def current(span: Span) -> Iterator[None]:
-    """Have the code of a block run in a span, which the block does not end."""
+def current(span: Span) -> contextlib.AbstractContextManager[object]:
+    """Return a context whose code runs in a span, and which does not end it."""
     if span is None:
-        yield
-        return
-    with sys.modules["opentelemetry.trace"].use_span(span, record_exception=False, set_status_on_exception=False):
-        yield
+        return _NOTHING
+    use_span = sys.modules["opentelemetry.trace"].use_span
+    used: contextlib.AbstractContextManager[object] = use_span(
+        span, record_exception=False, set_status_on_exception=False
+    )
+    return used
 
 
 def _context_of(headers: Mapping[str, str]) -> Any:
