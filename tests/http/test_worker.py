@@ -408,6 +408,7 @@ async def test_a_record_is_sent_for_later(stack: Stack, gateway: Gateway, name: 
 
 @in_event_loop
 async def test_a_payload_is_sent_once(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Until the group has finished it; one of later, until a day after its time."""
     app = app_of(stack)
 
     @app.task(name, group=name)
@@ -423,7 +424,11 @@ async def test_a_payload_is_sent_once(stack: Stack, gateway: Gateway, name: str)
     assert gateway.read(name)["records"][0]["key"] == "order:42"
     with pytest.raises(ValueError, match="give key or unique"):
         await fulfil.send(4, unique="order:42", key="ann")
-    await app.close()
+    async with working(app):
+        await until(lambda: finished(gateway, name, name) == 2)
+        again = await fulfil.send(5, unique="order:42")
+        later = [await fulfil.send(6, unique="order:43", delay="1h") for _ in range(2)]
+    assert (again[1:], [place.duplicate for place in later]) == ((0, 2, False), [False, True])
 
 
 @in_event_loop
