@@ -85,7 +85,7 @@ class Load:
                 while not end.is_set():
                     records = await consumer.poll(300)
                     self.delivered.update(record.value for record in records)
-                    await consumer.commit()
+                    (await consumer.commit()).raise_failures()
                     self.accepted.update(record.value for record in records)
 
     async def settle_in_transactions(self) -> None:

@@ -82,7 +82,7 @@ class Load:
             await self.away.wait()
             for record in records:
                 consumer.acknowledge(record)
-                await consumer.commit()
+                (await consumer.commit()).raise_failures()
                 self.accepted.add(record.value)
                 await asyncio.sleep(pause_s)
 
@@ -92,7 +92,7 @@ class Load:
             while not self.done.is_set():
                 records = await consumer.poll(300)
                 self.delivered.update(record.value for record in records)
-                await consumer.commit()
+                (await consumer.commit()).raise_failures()
                 self.accepted.update(record.value for record in records)
 
     async def refused(self, url: str) -> bool:

@@ -50,7 +50,7 @@ async def values(consumer: ShareConsumer, count: int) -> list[int]:
     async with asyncio.timeout(60):
         while len(records) < count:
             records += await consumer.poll()
-    await consumer.commit()
+    (await consumer.commit()).raise_failures()
     return [record.value for record in records]
 
 

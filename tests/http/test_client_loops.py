@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from sharequeue.client import RecordStream, ShareConsumer, ValueUndecodable, sync
-from sharequeue.client.consuming import fetching
+from sharequeue.client.consuming import fetching, share_consumer
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway
 from tests.http.client_calls import Network, configure, consumers, in_event_loop, port_of, produce, until
@@ -187,3 +187,22 @@ def test_stop_by_another_thread_ends_the_loop_over_a_poll(
                     assert given == [(2, 3, 2, 1)]
         assert seen == [0, 1]
         assert list(consumer) == []
+
+
+@in_event_loop
+async def test_a_stopped_consumer_ends_while_the_gateway_is_away(
+    stack: Stack, gateway: Gateway, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(share_consumer, "CLOSE_DEADLINE_S", 0.1)
+    await produce(stack, name, *range(2))
+    async with Network(port_of(stack)) as network:
+        async with ShareConsumer(network.url, name, [name], max_records=2, lock_duration_ms=1000) as consumer:
+            async for _ in consumer:
+                network.open.clear()
+                await consumer._fetching._client.close()
+                consumer.stop()
+        assert "while the consumer was closed" in caplog.text
+        while not (given := counts(await asyncio.to_thread(gateway.fetch, name, name))):
+            pass
+        assert given[0][2] == 2, "its lock has ended"
+        network.open.set()

@@ -123,17 +123,22 @@ class Settling:
 
     # Commits
 
-    def commit_in_background(self, acknowledgements: list[OutcomeRun], callback: CommitCallback | None) -> None:
+    def commit_in_background(
+        self, acknowledgements: list[OutcomeRun], callback: CommitCallback | None, deadline_s: float | None = None
+    ) -> None:
         """As `send`, in a task. The callback gets the result; without one, `on_acknowledged`."""
-        task = asyncio.get_running_loop().create_task(self._commit_in_background(acknowledgements, callback))
+        commit = self._commit_in_background(acknowledgements, callback, deadline_s)
+        task = asyncio.get_running_loop().create_task(commit)
         self._commits.add(task)
         task.add_done_callback(self._commits.discard)
 
-    async def _commit_in_background(self, acknowledgements: list[OutcomeRun], callback: CommitCallback | None) -> None:
+    async def _commit_in_background(
+        self, acknowledgements: list[OutcomeRun], callback: CommitCallback | None, deadline_s: float | None
+    ) -> None:
         settled = Settled()
         fault: ApiError | None = None
         try:
-            await self.send(acknowledgements, settled)
+            await self.send(acknowledgements, settled, deadline_s)
         except ApiError as error:
             fault = error
         self._tell(settled.take(), fault, callback or self._on_acknowledged)
@@ -145,10 +150,10 @@ class Settling:
         if self._commits:
             await asyncio.wait(self._commits)
 
-    async def send_chosen(self) -> None:
+    async def send_chosen(self, deadline_s: float | None) -> None:
         """Send every outcome that was chosen. Raises: ApiError."""
         self.collect()
-        await self.send(self.take_all(), self.settled)
+        await self.send(self.take_all(), self.settled, deadline_s)
 
     async def release_held(self, deadline_s: float) -> None:
         """Release what is held and end the share session. If the service is out of reach, the locks end by themselves.

@@ -157,7 +157,7 @@ class ShareConsumer(OneLoop):
         try:
             await self.close()
         except ApiError as error:
-            if fault is None:
+            if fault is None and not self._stopped:
                 raise
             log.warning("while the consumer was closed: %s", error)
 
@@ -322,6 +322,7 @@ class ShareConsumer(OneLoop):
             except ApiError as error:
                 if self._stopped or not error.error.retriable or not await tries.pause():
                     raise
+                log.warning("cannot commit yet: %s", error.detail)
 
     def commit_async(self, callback: CommitCallback | None = None) -> None:
         """As `commit`, in the background. The event loop calls `callback(committed, error)` at the end.
@@ -354,7 +355,8 @@ class ShareConsumer(OneLoop):
         """End the loops over the consumer and over what its last poll returned; a poll under way returns nothing.
 
         What the program has not begun goes back at once, as no attempt. It may finish the record in hand, settle it and
-        `close`. Any thread and any signal handler may call this, at any time.
+        `close`. If the service is away then, records come again when their locks end. Any thread and any signal handler
+        may call this, at any time.
         """
         self._stopped = True
         if self._loop is not None:
@@ -368,7 +370,7 @@ class ShareConsumer(OneLoop):
         if self._under_way is not None and not self._under_way.expired():
             self._under_way.reschedule(0)
         give_back(self._settling.held)
-        self._settling.commit_in_background(self._take_chosen(), None)
+        self._settling.commit_in_background(self._take_chosen(), None, CLOSE_DEADLINE_S)
 
     async def close(self) -> None:
         """Settle what has an outcome, release everything else, close the session and the connections.
@@ -389,7 +391,7 @@ class ShareConsumer(OneLoop):
             await self._settling.wait_for_commits()
             self._ready.clear()
             try:
-                await self._settling.send_chosen()
+                await self._settling.send_chosen(CLOSE_DEADLINE_S if self._stopped else None)
             finally:
                 await self._settling.release_held(self._closing_deadline_s())
                 if membership is not None:
