@@ -99,7 +99,7 @@ def test_never_begun_is_refused(own_gateway: Gateway, group: str) -> None:
 @in_event_loop
 async def test_the_client_closes_without_it(own_gateway: Gateway, stack: Stack, group: str) -> None:
     own_gateway.produce_batches(group, 2)
-    async with ShareConsumer(stack.url, group, [group]) as consumer:
+    async with ShareConsumer(stack.url, group, [group], max_records=2) as consumer:
         assert (await anext(consumer)).offset == 0
     assert own_gateway.acquire(group, group) == ["0-1×2"]
 
