@@ -20,7 +20,7 @@ from sharequeue.protocol import apis
 from sharequeue_http.forms.api import Api
 
 PATH: Final = Path(sharequeue.__file__).parent / "client" / "admin.py"
-TAGS: Final = ("Topics", "Groups", "Scheduled", "Transactions", "Access", "Reports")
+OTHER_TAGS: Final = ("Internal", "Operations", "Audit", "Records")
 ALSO: Final = frozenset({"READ_RECORDS"})
 LEFT_OUT: Final = frozenset(
     {
@@ -130,8 +130,8 @@ def made() -> str:
     """The text of admin.py."""
     names = Names()
     rows = [(constant, api) for constant, api in vars(apis).items() if isinstance(api, Api)]
-    rows = [row for row in rows if (row[1].tag in TAGS and row[0] not in LEFT_OUT) or row[0] in ALSO]
-    rows.sort(key=lambda row: [*TAGS, row[1].tag].index(row[1].tag))
+    rows = [row for row in rows if row[0] in ALSO or (row[1].tag not in OTHER_TAGS and row[0] not in LEFT_OUT)]
+    rows.sort(key=lambda row: row[1].tag)
     methods = "\n".join(_method(*row, names) for row in rows)
     body = DOCSTRING + textwrap.indent(methods, "    ")
     imports = [f"from {kind.__module__} import {kind.__name__}" for kind in sorted(names.messages, key=str)]
