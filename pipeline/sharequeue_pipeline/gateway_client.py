@@ -24,6 +24,7 @@ from sharequeue.protocol.messages.transactions import (
     BegunTransaction,
     CommitTransactionRequest,
     EndTransactionRequest,
+    MemberAcknowledgements,
 )
 from sharequeue_http.calling.caller import Client, decoded
 from sharequeue_http.forms.api import Api
@@ -232,9 +233,11 @@ class GatewayClient:
         begun: BegunTransaction = self.ask(BEGIN, BeginTransactionRequest(part_of=transaction_id))
         return begun.transaction_id
 
-    def commit_transaction(self, transaction_id: str, parts: list[str], note: str | None) -> None:
-        """Commit a transaction with those of its parts that count."""
-        request = CommitTransactionRequest(note=note, parts=parts)
+    def commit_transaction(
+        self, transaction_id: str, parts: list[str], note: str | None, settles: Iterable[MemberAcknowledgements] = ()
+    ) -> None:
+        """Commit a transaction with those of its parts that count, and settle records with it."""
+        request = CommitTransactionRequest(note=note, parts=parts, acknowledgements=list(settles))
         self.ask(apis.COMMIT_TRANSACTION, request, transaction=transaction_id)
 
     def abort_transaction(self, transaction_id: str) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 
 class Range(NamedTuple):
     """Offsets of one partition, `last_offset` inclusive, acquired with one delivery count (0: not acquired).
@@ -20,6 +22,15 @@ class Range(NamedTuple):
     @property
     def size(self) -> int:
         return self.last_offset - self.first_offset + 1
+
+
+class Given(msgspec.Struct):
+    """The records that the member of a group has given to the tasks of a micro-batch. `ranges`: as `encode` returns
+    them."""
+
+    url: str
+    group: str
+    ranges: dict[str, dict[str, str]]
 
 
 def joined(ranges: Iterable[Range]) -> list[Range]:

@@ -52,13 +52,16 @@ def open_transactions(gateway: Gateway) -> list[dict[str, Any]]:
     return [each for each in found if each["transaction_id"] not in OF_EARLIER_TESTS]
 
 
-def copy(pipeline: Pipeline, rows: DataFrame, topic: str, **options: Any) -> StreamingQuery:
-    """A query that writes rows to a topic in transactions until all are read."""
+def copy(
+    pipeline: Pipeline, rows: DataFrame, topic: str, processingTime: str | None = None, **options: Any
+) -> StreamingQuery:
+    """A query that writes rows to a topic in transactions until all are read, or at intervals."""
     writer = rows.writeStream.format("sharequeue").options(
         url=pipeline.url, topic=topic, transactional="true", **options
     )
     writer = writer.option("checkpointLocation", str(pipeline.directory / "copy"))
-    return pipeline.started(writer.trigger(availableNow=True).start())
+    trigger: dict[str, Any] = {"processingTime": processingTime} if processingTime else {"availableNow": True}
+    return pipeline.started(writer.trigger(**trigger).start())
 
 
 def ended(query: StreamingQuery) -> None:

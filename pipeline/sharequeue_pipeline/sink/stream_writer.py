@@ -8,9 +8,10 @@ from pyspark import TaskContext
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from sharequeue_pipeline import driver_notes
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SinkOptions
-from sharequeue_pipeline.sink.transactions import check_stream, query_id_of, remembered
+from sharequeue_pipeline.sink.transactions import check_stream, given_by_groups, query_id_of
 from sharequeue_pipeline.sink.writing import Writer
 
 
@@ -40,13 +41,13 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
         """The transaction that this driver has begun for the micro-batch, as `transactional_id` names it."""
         with suppress(PipelineError):
             name = self.options.transactional_id or query_id_of(self.options.checkpoint or "")
-            return remembered(name)
+            return driver_notes.find(name)
         return None
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         self.report_others(messages)
         if self.options.transactional:
-            self.end(messages, self._remembered())
+            self.end(messages, self._remembered(), given_by_groups(self.options, batchId))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         if self.options.transactional:

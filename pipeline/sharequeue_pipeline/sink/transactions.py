@@ -7,24 +7,35 @@ Spark runs a task again after a crash, and a second time beside a slow one. It n
 driver, whose commit makes the parts of these attempts visible, and nothing else. So it does not matter what the others
 wrote. The commit keeps a note: which batch of which query it was. If the driver dies after it, Spark runs the batch
 again; the next begin answers the note, and the tasks write nothing.
+
+If the batch came from share groups, the commit accepts its records, too: they are settled and the rows are visible, or
+neither. Spark's checkpoint names the members of the batch, and each of them has left a note of what it gave to the
+tasks. If a lock has ended, the commit is refused, and the batch fails.
 """
 
-import hashlib
 import json
-import os
+import re
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
+from sharequeue.protocol.messages.records import Acknowledgement
+from sharequeue.protocol.messages.transactions import MemberAcknowledgements
+from sharequeue_pipeline import driver_notes, ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SinkOptions
+from sharequeue_pipeline.ranges import Given
 
 MAX_TASKS: Final = 1000
 """Parts that one commit may name."""
+_UNREADABLE: Final = (OSError, ValueError, KeyError, pa.ArrowException)
+_MEMBER: Final = re.compile(r"member_id\W+([0-9a-f-]{36})")
+"""In Spark's file of a batch's offsets."""
 
 
 class WriteTransaction(NamedTuple):
@@ -36,22 +47,61 @@ class WriteTransaction(NamedTuple):
 
 def query_id_of(checkpoint: str) -> str:
     """The id of the query that a checkpoint belongs to. Spark writes it before the first batch."""
-    path = f"{checkpoint.rstrip('/')}/metadata"
-    parts = urlsplit(path)
     try:
-        if parts.scheme in ("", "file"):
-            text = Path(parts.path).read_text()
-        else:
-            system, found = fs.FileSystem.from_uri(path)
-            with system.open_input_file(found) as opened:
-                text = opened.read().decode()
-        query_id: str = json.loads(text)["id"]
-    except (OSError, ValueError, KeyError, pa.ArrowException) as fault:
+        query_id: str = json.loads(_read(checkpoint, "metadata"))["id"]
+    except _UNREADABLE as fault:
         raise PipelineError(
-            f"transactional=true: the id of the query cannot be read from {path}: {fault}; "
+            f"transactional=true: the id of the query cannot be read from {checkpoint.rstrip('/')}/metadata: {fault}; "
             "name the writer with the option transactionalId"
         ) from None
     return query_id
+
+
+def given_by_groups(options: SinkOptions, batch: int) -> dict[str, MemberAcknowledgements]:
+    """Find what the commit of a micro-batch settles: the records that share groups gave to its tasks, by member.
+
+    It leaves out groups that may belong to another service: their source accepts the records later.
+    Raises: PipelineError: the checkpoint cannot be read. With a transactionalId it need not be: then there are none.
+    """
+    try:
+        offsets = _read(options.checkpoint or "", f"offsets/{batch}")
+    except _UNREADABLE as fault:
+        if options.transactional_id is not None:
+            return {}
+        raise PipelineError(f"transactional=true: the offsets of batch {batch} cannot be read: {fault}") from None
+    settles = {}
+    for member_id in sorted(set(_MEMBER.findall(offsets))):
+        note = driver_notes.find(member_id)
+        given = msgspec.json.decode(note, type=Given) if note else None
+        if given is not None and given.ranges and given.url == options.gateway.url:
+            accepted = [
+                Acknowledgement(
+                    topic=entry.topic,
+                    topic_id=entry.topic_id,
+                    partition=entry.partition,
+                    first_offset=entry.first_offset,
+                    last_offset=entry.last_offset,
+                    type="accept",
+                    delivery_count=entry.delivery_count,
+                )
+                for entry in ranges.decode(given.ranges)
+            ]
+            settles[member_id] = MemberAcknowledgements(
+                group_id=given.group, member_id=member_id, acknowledgements=accepted
+            )
+    return settles
+
+
+def _read(checkpoint: str, name: str) -> str:
+    """A file of a checkpoint."""
+    path = f"{checkpoint.rstrip('/')}/{name}"
+    parts = urlsplit(path)
+    if parts.scheme in ("", "file"):
+        return Path(parts.path).read_text()
+    system, found = fs.FileSystem.from_uri(path)
+    with system.open_input_file(found) as opened:
+        text: str = opened.read().decode()
+    return text
 
 
 def check_stream(options: SinkOptions) -> None:
@@ -86,30 +136,3 @@ def is_committed(transaction: WriteTransaction, label: str | None) -> bool:
             "start the query with a new checkpoint"
         )
     return note == label
-
-
-# Between the processes of a driver
-
-
-def remember(name: str, transaction_id: str) -> None:
-    """Note the open transaction for the process that ends it. Tasks that fail tell that process nothing."""
-    file = _noted(name)
-    if file is not None:
-        file.write_text(transaction_id)
-
-
-def remembered(name: str) -> str | None:
-    """The transaction that this driver has begun under a name. None: it is not known."""
-    file = _noted(name)
-    try:
-        return None if file is None else file.read_text()
-    except OSError:
-        return None
-
-
-def _noted(name: str) -> Path | None:
-    """A file in the driver's own directory for temporary files, which no other driver has."""
-    directory = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    if not directory or not os.path.isdir(directory):
-        return None
-    return Path(directory) / f"sharequeue-{hashlib.sha256(name.encode()).hexdigest()[:32]}"

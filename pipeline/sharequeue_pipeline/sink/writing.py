@@ -5,7 +5,7 @@ The folder's docstring says what a key names; `attempts` says how a repeated tas
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -14,6 +14,8 @@ from pyspark import TaskContext
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import WriterCommitMessage
 
+from sharequeue.protocol.messages.transactions import MemberAcknowledgements
+from sharequeue_pipeline import driver_notes
 from sharequeue_pipeline.ahead import in_order
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
@@ -22,7 +24,7 @@ from sharequeue_pipeline.sink import columns
 from sharequeue_pipeline.sink.attempts import Attempt, Chunk
 from sharequeue_pipeline.sink.rows import Rows
 from sharequeue_pipeline.sink.rows import chunks as json_chunks
-from sharequeue_pipeline.sink.transactions import MAX_TASKS, WriteTransaction, begin, is_committed, remember
+from sharequeue_pipeline.sink.transactions import MAX_TASKS, WriteTransaction, begin, is_committed
 from sharequeue_pipeline.worker_process import spare_modules
 
 log = logging.getLogger(__name__)
@@ -95,7 +97,7 @@ class Writer:
             name = self.transactional_id()
             self.transaction = begin(self.options, name)
             if name is not None:
-                remember(name, self.transaction.transaction_id)
+                driver_notes.leave(name, self.transaction.transaction_id)
 
     def learn_ends(self) -> None:
         """Learn the log ends of the topic. Raises: PipelineError: there is no such topic, or no gateway."""
@@ -160,18 +162,29 @@ class Writer:
                 raise
         return Written(records, 0, transaction_id=whole.transaction_id, part=part, label=label)
 
-    def end(self, messages: Sequence[WriterCommitMessage | None], begun: str | None) -> None:
-        """Commit the parts of the attempts that Spark names. `begun`: the transaction, if no task names it."""
+    def end(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        begun: str | None,
+        settles: Mapping[str, MemberAcknowledgements] | None = None,
+    ) -> None:
+        """Commit the parts of the attempts that Spark names, and settle records with them.
+
+        `begun`: the transaction, if no task names it. `settles`: by member; an empty note tells it that they are.
+        """
         written = [message for message in messages if isinstance(message, Written)]
         transaction_id = written[0].transaction_id if written else begun
         if transaction_id is None:
             return
+        commits, settles = bool(written) and not written[0].done, settles or {}
         with GatewayClient(self.options.gateway) as gateway:
-            if not written or written[0].done:
-                gateway.abort_transaction(transaction_id)
-            else:
+            if commits:
                 parts = [message.part for message in written if message.part is not None]
-                gateway.commit_transaction(transaction_id, parts, written[0].label)
+                gateway.commit_transaction(transaction_id, parts, written[0].label, settles.values())
+            else:
+                gateway.abort_transaction(transaction_id)
+        for member_id in settles:
+            driver_notes.leave(member_id, "") if commits else driver_notes.remove(member_id)
 
     def report_others(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log how many records of earlier attempts may be in the topic besides those that count."""

@@ -9,16 +9,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from sharequeue.client.consuming.outcomes import ACCEPT, RENEW
 from sharequeue.protocol.configs import GROUP_CONFIGS
 from sharequeue.protocol.messages.records import FetchRequest, TopicPartitions
 from sharequeue.protocol.types import AcquireMode
 from sharequeue.repeats import SPARK, SPARK_LAG, Tries
-from sharequeue_pipeline import ranges
+from sharequeue_pipeline import driver_notes, ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
-from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.ranges import Given, Range
 from sharequeue_pipeline.source.admission import locks_needed
 from sharequeue_pipeline.source.bounded_read import BoundedRead, passed_over
 from sharequeue_pipeline.source.isolation import Isolation, Piece
@@ -271,12 +273,25 @@ class GroupMember:
             self._renewal.hold(offset["batch"], held, lock_ms)
         return held
 
+    def note_given(self, held: Sequence[Range]) -> None:
+        """Note what the tasks of a batch get: a transactional sink settles it as it commits. Tasks that reject records
+        have settled some themselves, so such a batch is settled here alone."""
+        if self._options.on_malformed != "reject":
+            given = Given(self._options.gateway.url, self._group, ranges.encode(held))
+            driver_notes.leave(self.member_id, msgspec.json.encode(given).decode())
+
     def settle(self, offset: dict[str, Any]) -> None:
-        """Accept the ranges of a finished batch, once, except what the job settled itself."""
+        """Accept the ranges of a finished batch, once, except what the job settled itself. An empty note says that its
+        sink has settled all of them."""
         if offset["batch"] <= self._settled_batch:
             return
+        by_sink = driver_notes.find(self.member_id) == ""
+        driver_notes.remove(self.member_id)
         self._renewal.drop(offset["batch"])
         batch, held = self._renewed
+        if by_sink:
+            self._settled_batch = offset["batch"]
+            return
         finished = held if batch == offset["batch"] else ranges.decode(offset["ranges"])
         if self._report_to is not None:
             finished = ranges.divided(finished, settled_by_job(self._report_to, self.member_id, offset["batch"]))[1]

@@ -94,6 +94,7 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         member = self._member_of(end)
         held = member.held(end)
+        member.note_given(held)
         return [TaskRanges(share, member.member_id) for share in ranges.split(held, self._options.parallelism)]
 
     def commit(self, end: dict[str, Any]) -> None:
