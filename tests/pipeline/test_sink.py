@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.http.calls import Gateway
 from tests.pipeline.conftest import Pipeline, wait_for
 from tests.pipeline.proxy import Instead, Proxy
@@ -139,3 +141,14 @@ def test_a_stream_from_a_group_writes_to_a_topic(pipeline: Pipeline, gateway: Ga
     writer = writer.option("checkpointLocation", str(pipeline.directory / "c")).trigger(availableNow=True)
     assert pipeline.started(writer.start()).awaitTermination(60)
     assert numbers(pipeline.read(topics=name)) == list(range(0, 1000, 2))
+
+
+@pytest.mark.parametrize(
+    "value", ["repeat('x', size)", "named_struct('long', repeat('x', size))"], ids=["text", "json"]
+)
+def test_a_row_that_is_too_large_is_named(pipeline: Pipeline, gateway: Gateway, name: str, value: str) -> None:
+    gateway.create_topic(name, 1, max_message_bytes=5000)
+    sizes = pipeline.spark.range(8, numPartitions=1).selectExpr("id", "CAST(IF(id = 6, 6000, 10) AS INT) AS size")
+    rows = sizes.selectExpr("concat('key-', id) AS key", f"{value} AS value")
+    with pytest.raises(Exception, match=rf"row of a request to topic '{name}' has 60\d\d bytes.*begins with 'key-6'"):
+        pipeline.write(rows, topic=name)

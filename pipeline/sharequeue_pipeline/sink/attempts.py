@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol, Self
 
 from sharequeue.protocol.messages.problems import ProducedBatch
-from sharequeue_pipeline.errors import KeyUsed
+from sharequeue_pipeline.errors import KeyUsed, PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.sink.digests import digests_of_read
@@ -53,6 +53,24 @@ class Chunk(Protocol):
 
     def only(self, places: Sequence[int]) -> Self:
         """The request of some of the rows."""
+
+    def largest(self) -> tuple[int, str | bytes]:
+        """The bytes of the largest row, and its key, or the beginning of its value."""
+
+
+def produce(gateway: GatewayClient, chunk: Chunk, key: str, transaction_id: str | None = None) -> bytes:
+    """Append the rows of a request, as `GatewayClient.produce`. If one is too large, the fault names it."""
+    try:
+        return gateway.produce(chunk.topic, chunk.body, key, transaction_id, arrow=chunk.arrow)
+    except PipelineError as fault:
+        if fault.code != "MESSAGE_TOO_LARGE":
+            raise
+        size, name = chunk.largest()
+        raise PipelineError(
+            f"the largest row of a request to topic {chunk.topic!r} has {size} bytes, and its key or value begins with "
+            f"{name[:60]!r}: {fault}",
+            fault.code,
+        ) from None
 
 
 class _Topic:
@@ -102,7 +120,7 @@ class Attempt:
             key = f"{self._prefix}:{topic.number}"
             self.requests += 1
             try:
-                answer = self._gateway.produce(chunk.topic, rest.body, key, arrow=chunk.arrow)
+                answer = produce(self._gateway, rest, key)
             except KeyUsed as used:
                 self._learn(chunk.topic, topic, used.batches)
                 rest = self._new(topic, rest)

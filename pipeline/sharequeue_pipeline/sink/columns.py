@@ -79,6 +79,14 @@ class ArrowChunk(NamedTuple):
         """The request of some of the rows."""
         return _chunk(self.topic, [_one(self.parts).take(pa.array(places, pa.int32()))])
 
+    def largest(self) -> tuple[int, str | bytes]:
+        """The bytes of the largest row, and its key, or its value."""
+        rows = _one(self.parts)
+        ends = [0, *_ends(rows)]
+        size, at = max((ends[row + 1] - ends[row], row) for row in range(rows.num_rows))
+        names = [name for name in ("key", "value") if name in rows.schema.names]
+        return int(size), next(filter(None, (rows.column(name)[at].as_py() for name in names)), "")
+
 
 def chunks(batches: Iterable[Any], options: SinkOptions) -> Iterator[ArrowChunk]:
     """Cut a task's rows into requests. Where one ends depends on its rows alone, and not on Spark's batches."""

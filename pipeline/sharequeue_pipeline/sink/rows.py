@@ -208,6 +208,12 @@ class JsonChunk(NamedTuple):
         """The request of some of the records."""
         return JsonChunk(self.topic, [self.records[place] for place in places])
 
+    def largest(self) -> tuple[int, str | bytes]:
+        """The bytes of the largest record, and its key, or its value."""
+        record = max(self.records, key=len)
+        found = _decode(record)
+        return len(record), found.key or found.key_base64 or found.value_base64 or bytes(found.value)
+
 
 class _Gathered:
     """Records of a topic for the next request."""

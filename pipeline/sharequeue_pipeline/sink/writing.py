@@ -21,7 +21,7 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SinkOptions
 from sharequeue_pipeline.sink import columns
-from sharequeue_pipeline.sink.attempts import Attempt, Chunk
+from sharequeue_pipeline.sink.attempts import Attempt, Chunk, produce
 from sharequeue_pipeline.sink.rows import Rows
 from sharequeue_pipeline.sink.rows import chunks as json_chunks
 from sharequeue_pipeline.sink.transactions import MAX_TASKS, WriteTransaction, begin, is_committed
@@ -148,7 +148,7 @@ class Writer:
             def send(chunk: Chunk, number: int) -> int:
                 nonlocal part
                 part = part or gateway.begin_part(whole.transaction_id)
-                gateway.produce(chunk.topic, chunk.body, f"{part}:{number}", part, arrow=chunk.arrow)
+                produce(gateway, chunk, f"{part}:{number}", part)
                 return chunk.size
 
             jobs = (partial(send, chunk, number) for number, chunk in enumerate(self._chunks(batches)))
