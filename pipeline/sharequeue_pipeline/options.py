@@ -81,6 +81,7 @@ class SourceOptions(ValueOptions):
     group: str | None = None
     accept: str | None = None
     max_records_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     min_records_per_trigger: int = 1
     max_trigger_delay_ms: int = 15 * 60_000
     raise_record_locks: bool | None = None
@@ -272,6 +273,7 @@ SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
     "group": ("group", _group),
     "accept": ("accept", _choice("read")),
     "maxRecordsPerTrigger": ("max_records_per_trigger", _number(1, 100_000_000)),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", _number(1, 2**40)),
     "minRecordsPerTrigger": ("min_records_per_trigger", _number(1, 100_000_000)),
     "maxTriggerDelay": ("max_trigger_delay_ms", _duration),
     "raiseRecordLocks": ("raise_record_locks", _flag),
@@ -371,7 +373,14 @@ def check_use(options: Mapping[str, str], *, stream: bool, group: bool) -> None:
     idle = (
         {"accept", *_places("ending")}
         if stream
-        else {"maxRecordsPerTrigger", "minRecordsPerTrigger", "maxTriggerDelay", "raiseRecordLocks", "onError"}
+        else {
+            "maxRecordsPerTrigger",
+            "maxBytesPerTrigger",
+            "minRecordsPerTrigger",
+            "maxTriggerDelay",
+            "raiseRecordLocks",
+            "onError",
+        }
     )
     if group:
         idle |= {"failOnDataLoss"}

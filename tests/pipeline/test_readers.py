@@ -4,6 +4,7 @@ import json
 import re
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -352,3 +353,25 @@ def test_locks_are_not_renewed_if_the_group_forbids_it(stack: Stack, gateway: Ga
     assert reader.latestOffset(offset, LIMIT) == offset
     reader.stop()
     assert settled(gateway, name, name)
+
+
+# What a micro-batch may take, and what a restart finds
+
+
+@pytest.mark.parametrize(("mode", "most"), [("group", 4), ("log", 5)])
+def test_a_micro_batch_has_so_many_bytes(stack: Stack, gateway: Gateway, name: str, mode: str, most: int) -> None:
+    """Of a group, records are counted; of the log, stored batches."""
+    gateway.create_topic(name, 1)
+    for _ in range(4):
+        gateway.produce(name, *("x" * 1000 for _ in range(5)))
+    options = {"maxBytesPerTrigger": 5200, **({"mode": "log"} if mode == "log" else {})}
+    reader: Any = LogStreamReader if mode == "log" else partial(GroupStreamReader, report_to=None)
+    reader = reader(options_of(stack, name, **options), SCHEMA)
+    reader.prepareForTriggerAvailableNow()
+    offset, sizes = reader.initialOffset(), []
+    while (following := reader.latestOffset(offset, ReadMaxRows(100))) != offset:
+        sizes.append(sum(entry.size for part in reader.partitions(offset, following) for entry in part.ranges))
+        offset = following
+    reader.stop()
+    assert sum(sizes) == 20
+    assert max(sizes) == most

@@ -6,6 +6,10 @@ it before it has maxRecordsPerTrigger.
 """
 
 from collections.abc import Iterable
+from typing import Final
+
+FETCH_BYTES: Final = 32 * 1024 * 1024
+"""Of one fetch, if a micro-batch has a limit of bytes."""
 
 
 class Admission:
@@ -29,6 +33,30 @@ class Admission:
             self._since_ms = now_ms
             return True
         return False
+
+
+class Room:
+    """Counts what a micro-batch may still take. Without `max_bytes` the records alone are bounded."""
+
+    def __init__(self, records: int, max_bytes: int | None) -> None:
+        self.records = records
+        self._bytes = max_bytes
+
+    @property
+    def left(self) -> bool:
+        """Return whether there is any."""
+        return self.records > 0 and self._bytes != 0
+
+    @property
+    def bytes(self) -> int | None:
+        """The most bytes of the next fetch; None: the gateway's own limit."""
+        return None if self._bytes is None else min(self._bytes, FETCH_BYTES)
+
+    def take(self, records: int) -> None:
+        """A fetch of at most `bytes` has found so many records. How many bytes they have is not known."""
+        self.records -= records
+        if self._bytes is not None:
+            self._bytes -= min(self._bytes, FETCH_BYTES)
 
 
 def locks_needed(records: int, backlogs: Iterable[int]) -> int:

@@ -21,7 +21,7 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Given, Range
-from sharequeue_pipeline.source.admission import locks_needed
+from sharequeue_pipeline.source.admission import Room, locks_needed
 from sharequeue_pipeline.source.bounded_read import BoundedRead, passed_over
 from sharequeue_pipeline.source.isolation import Isolation, Piece
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
@@ -164,19 +164,19 @@ class GroupMember:
         """
         acquired: list[Range] = []
         self._look_again()
-        room = max_records
+        room = Room(max_records, self._options.max_bytes_per_trigger)
         number = 0
         enough_at = time.monotonic() + GATHER_S
-        while room > 0 and len(acquired) < MAX_RANGES and (not acquired or time.monotonic() < enough_at):
+        while room.left and len(acquired) < MAX_RANGES and (not acquired or time.monotonic() < enough_at):
             piece = None if self._isolation is None else self._isolation.next()
             asked, most = self._asked(piece, bounded, give_up=not acquired)
             if asked is not None and not asked:
                 if not acquired and bounded is None:
                     Tries(SPARK).rest()
                 break
-            most = min(room, MAX_RANGES - len(acquired), most or room)
+            most = min(room.records, MAX_RANGES - len(acquired), most or room.records)
             request = self._request(piece, asked, most, wait=not acquired)
-            request.fetch_id = f"{batch}.{number}"
+            request.fetch_id, request.max_bytes = f"{batch}.{number}", room.bytes
             number += 1
             found, lock_ms = self._gateway.fetch(self._group, request, topics_may_go=self._topics.of_pattern)
             if not found and piece is not None and self._isolation is not None:
@@ -189,13 +189,13 @@ class GroupMember:
             if self._isolation is not None:
                 self._isolation.note(found)
             self._renewal.hold(batch, [*acquired, *found], lock_ms)
-            room -= sum(entry.size for entry in found)
+            room.take(sum(entry.size for entry in found))
             acquired = ranges.joined([*acquired, *found])
             if piece is not None or any(entry.delivery_count > 1 for entry in found):
                 break
         if acquired:
             self._acquired_batch = batch
-        if room > 0 and not self.isolating:
+        if room.left and not self.isolating:
             self._tell_of_limit(acquired, max_records)
         return acquired
 

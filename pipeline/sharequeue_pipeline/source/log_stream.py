@@ -82,7 +82,22 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place, size in sorted(new.items()):
             taken = size if total <= room else -(-size * room // total)
             reached[place] = begun.get(place, 0) + taken
+        if options.max_bytes_per_trigger is not None:
+            reached = self._within(begun, reached, options.max_bytes_per_trigger)
         return log_offsets.encode(reached, topic_ids, lost)
+
+    def _within(self, begun: Mapping[Place, int], reached: Mapping[Place, int], most: int) -> dict[Place, int]:
+        """Shorten a micro-batch to so many bytes: each partition has an equal share, and at least one stored batch."""
+        share = most // max(1, sum(end > begun.get(place, 0) for place, end in reached.items()))
+        cut = dict(reached)
+        for place, end in reached.items():
+            first, size = begun.get(place, 0), 0
+            for batch in self._client().batches(*place, first, end) if end > first else ():
+                size += batch.size_bytes
+                if size > share and batch.base_offset > first:
+                    cut[place] = batch.base_offset
+                    break
+        return cut
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The log ends, for progress reports: their distance from `endOffset` is the lag."""
