@@ -410,6 +410,11 @@ def _read(options: Mapping[str, str], known: Mapping[str, tuple[str, Reader]]) -
     for name, text in options.items():
         if name.lower() in _SPARKS_OWN:
             continue
+        if name.lower() == "provider" or name.startswith("option."):
+            raise PipelineError(
+                "Spark keeps no options of a table, so CREATE TABLE … USING sharequeue cannot be read: make a view with "
+                "CREATE TEMPORARY VIEW … USING sharequeue OPTIONS (…)"
+            )
         if name.lower() not in by_name:
             raise PipelineError(
                 f"there is no option {name!r}; known are {', '.join(sorted(row[0] for row in by_name.values()))}"

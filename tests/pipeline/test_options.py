@@ -135,6 +135,11 @@ def test_a_path_is_refused() -> None:
         source(path="/tmp/orders")
 
 
+def test_a_table_of_sql_is_refused_with_what_to_do() -> None:
+    with pytest.raises(PipelineError, match=r"^Spark keeps no options of a table.*CREATE TEMPORARY VIEW"):
+        source(provider="sharequeue")
+
+
 def test_a_source_needs_topics() -> None:
     with pytest.raises(PipelineError, match="the option topics is missing"):
         source_options({"group": "g"})
