@@ -382,9 +382,9 @@ def check_use(options: Mapping[str, str], *, stream: bool, group: bool) -> None:
             "onError",
         }
     )
-    if group:
+    if group and not stream:
         idle |= {"failOnDataLoss"}
-    else:
+    if not group:
         idle |= {"acquireMode", "lockRenew", "onError", "raiseRecordLocks"}
     given = {name.lower() for name in options}
     for name in sorted(idle):

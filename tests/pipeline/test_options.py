@@ -119,7 +119,7 @@ def test_a_fault_in_source_options_is_one_line(options: dict[str, str], expected
         ("endingTimestamp", True, False, "readStream of the log"),
         ("lockRenew", True, False, "readStream of the log"),
         ("onerror", False, True, "spark.read with a group"),
-        ("failOnDataLoss", True, True, "readStream with a group"),
+        ("failOnDataLoss", False, True, "spark.read with a group"),
         ("maxBytesPerTrigger", False, True, "spark.read with a group"),
         ("maxRecordsPerTrigger", False, False, "spark.read of the log"),
         ("acquireMode", False, False, "spark.read of the log"),

@@ -375,3 +375,21 @@ def test_a_micro_batch_has_so_many_bytes(stack: Stack, gateway: Gateway, name: s
     reader.stop()
     assert sum(sizes) == 20
     assert max(sizes) == most
+
+
+def test_a_group_that_was_deleted_is_noticed(stack: Stack, gateway: Gateway, name: str) -> None:
+    """With failOnDataLoss=false the query begins anew, and counts it."""
+    produce(gateway, name, 10)
+    first = stream_reader(stack, name)
+    offset = first.latestOffset(first.initialOffset(), LIMIT)
+    first.commit(offset)
+    first.stop()
+    assert gateway.try_delete_group(name, force=True).status_code == 204
+    failing = stream_reader(stack, name)
+    with pytest.raises(PipelineError, match=f"group {name} has no place in topic '{name}', which this query has read"):
+        failing.latestOffset(offset, LIMIT)
+    failing.stop()
+    lenient = stream_reader(stack, name, failOnDataLoss=False)
+    again = lenient.latestOffset(offset, LIMIT)
+    lenient.stop()
+    assert (offsets_of(again), again["lost"]) == (offsets_of(offset), 1)

@@ -74,6 +74,7 @@ class GroupMember:
         self._acquired_batch = -1
         """The last batch whose ranges this process acquired or renewed."""
         self._renewed: tuple[int, list[Range]] = (-1, [])
+        self._looked = False
         """The last batch of an earlier process, and those of its ranges that were still held."""
         self._settled_batch = 0
         self._lost = 0
@@ -144,6 +145,28 @@ class GroupMember:
             delivered = self._gateway.delivered(self._group, self._names(), SOON_S)
             self._isolation = Isolation(delivered, self._delivery_limit)
             if self._isolation.left:
+    def look_for_group(self, offset: dict[str, Any]) -> None:
+        """Look once whether the group has its place in the topics of the last batch.
+
+        Raises: PipelineError: it has not, and would read them from their beginning again (failOnDataLoss).
+        """
+        if self._looked:
+            return
+        self._looked = True
+        last = {entry.topic: entry.topic_id for entry in ranges.decode(offset["ranges"])}
+        known = {entry.topic_id for entry in self._gateway.group_offsets(self._group)} if last else set()
+        for topic, topic_id in last.items():
+            described = None if topic_id in known else self._gateway.find(topic)
+            if described is None or described.topic_id != topic_id:
+                continue  # the group is there, or the topic is gone
+            text = (
+                f"group {self._group} has no place in topic {topic!r}, which this query has read: the group or its offsets "
+                "were deleted, and it reads the topic again"
+            )
+            if self._options.fail_on_data_loss:
+                raise PipelineError(f"{text}; set failOnDataLoss=false to go on like that")
+            log.warning(text)
+
                 log.warning(
                     "group %s: %d records were delivered before and not finished; they are read in smaller batches",
                     self._group,

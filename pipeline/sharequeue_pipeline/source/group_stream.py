@@ -68,6 +68,7 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         member.settle(start)
         member.isolate()
         if self._admission.waits and self._bounded is None and not member.isolating:
+        member.look_for_group(start)
             lags = member.lags(SPARK_LAG.pause_s / 2)
             waiting = sum(lags.values()) if lags else self._options.min_records_per_trigger  # a new group: unknown
             if not self._admission.admits(waiting, time.monotonic() * 1000):
