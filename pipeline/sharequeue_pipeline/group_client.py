@@ -5,13 +5,14 @@ Every call can be repeated after its answer was lost: a fetch has a fetch id, an
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sharequeue.client.consuming.acknowledging import Acknowledging, Results
 from sharequeue.client.consuming.deliveries import Sent
 from sharequeue.client.consuming.fetching import REPEATABLE
 from sharequeue.client.consuming.outcomes import Outcome
 from sharequeue.protocol import apis
+from sharequeue.protocol.configs import GROUP_CONFIGS
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages.groups import GroupTopicOffsets, ListOffsetsQuery, UpdateShareGroupConfigRequest
 from sharequeue.protocol.messages.in_flight import InFlightBatch, InFlightPartition, InFlightQuery
@@ -20,6 +21,9 @@ from sharequeue_http.forms.errors import ApiError
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.ranges import Range, divided
+
+LOCKS: Final = "share.partition.max.record.locks"
+DEFAULT_LOCKS: Final = int(GROUP_CONFIGS[LOCKS].default)
 
 
 class NotHeld(NamedTuple):
@@ -80,9 +84,12 @@ class GroupClient(GatewayClient):
         """Return how many of 100 fetches begin at records to deliver again, if there are new ones too."""
         return int(self.group_config(group)["share.redelivery.percent"])
 
-    def set_group_config(self, group: str, config: dict[str, str]) -> None:
-        """Set some settings of a group, which need not exist yet."""
-        self.ask(apis.UPDATE_SHARE_GROUP_CONFIG, UpdateShareGroupConfigRequest(config=config), group=group)
+    def set_locks(self, group: str, locks: int) -> None:
+        """Set a group's limit of locks in a partition; the default is no setting. The group need not exist yet."""
+        request = UpdateShareGroupConfigRequest(config={LOCKS: str(locks)})
+        if locks == DEFAULT_LOCKS:
+            request = UpdateShareGroupConfigRequest(reset=[LOCKS])
+        self.ask(apis.UPDATE_SHARE_GROUP_CONFIG, request, group=group)
 
     def lags(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
         """Return how many records of each partition a group has not finished; none for a partition it has not fetched

@@ -97,7 +97,7 @@ def _settle(directory: str, offset: dict[str, object], outcomes: list[tuple[Rang
     """Settle records of one member. Returns: how many."""
     member_id, batch = str(offset["member_id"]), int(str(offset["batch"]))
     try:
-        to, group, _ = read_report(directory, member_id)
+        to, group, *_ = read_report(directory, member_id)
     except OSError as fault:
         raise PipelineError(
             f"the source of this query left no report, so its records cannot be settled: {fault}"

@@ -55,6 +55,12 @@ def released(gateway: Gateway, name: str) -> dict[str, Any]:
     return batch
 
 
+def lock_limit(gateway: Gateway, group: str) -> str:
+    """The group's limit of locks in a partition."""
+    limit: str = gateway.http.get(f"/v1/share-groups/{group}/config").json()["share.partition.max.record.locks"]
+    return limit
+
+
 def lock_ends_ms(gateway: Gateway, name: str) -> list[int]:
     """When the locks of the batches end that are held."""
     return [batch["lock_expires_at_ms"] for batch in held(gateway, name, name)]
@@ -75,8 +81,25 @@ def test_a_stopped_query_accepts_its_finished_batch(pipeline: Pipeline, gateway:
     query = pipeline.start(pipeline.stream(group=name, topics=name), processingTime="1 hour")
     wait_for(lambda: query.recentProgress, "the batch is done")
     assert held(gateway, name, name)
+    assert lock_limit(gateway, name) == "100000", "the query has raised it"
     query.stop()
     wait_for(lambda: settled(gateway, name, name), "the batch is accepted")
+    wait_for(lambda: lock_limit(gateway, name) == "2000", "the limit of locks is put back")
+
+
+def test_two_queries_of_one_frame_share_its_records(
+    pipeline: Pipeline, gateway: Gateway, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    produce(gateway, name, 10)
+    frame = pipeline.stream(group=name, topics=name)
+    for number in (10, 20):
+        query = pipeline.started(frame.writeStream.format("noop").trigger(processingTime="1 hour").start())
+        wait_for(lambda query=query: query.recentProgress, "the batch is done")
+        assert query.recentProgress[0]["numInputRows"] == 10
+        produce(gateway, name, 10, first=number)
+    wait_for(
+        lambda: f"two queries read for group {name}, so each record goes to one of them" in caplog.text, "a warning"
+    )
 
 
 def test_a_failed_batch_is_released_at_once(pipeline: Pipeline, gateway: Gateway, name: str) -> None:

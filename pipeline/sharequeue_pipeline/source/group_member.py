@@ -12,13 +12,12 @@ from typing import Any, Final
 import msgspec
 
 from sharequeue.client.consuming.outcomes import ACCEPT, RENEW
-from sharequeue.protocol.configs import GROUP_CONFIGS
 from sharequeue.protocol.messages.records import FetchRequest, TopicPartitions
 from sharequeue.protocol.types import AcquireMode
 from sharequeue.repeats import SPARK, SPARK_LAG, Tries
 from sharequeue_pipeline import driver_notes, ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.group_client import GroupClient
+from sharequeue_pipeline.group_client import DEFAULT_LOCKS, LOCKS, GroupClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Given, Range
 from sharequeue_pipeline.source.admission import Room, locks_needed
@@ -31,10 +30,8 @@ from sharequeue_pipeline.source.topic_names import TopicNames
 log = logging.getLogger(__name__)
 
 LEVEL: Final = "share.isolation.level"
-LOCKS: Final = "share.partition.max.record.locks"
-DEFAULT_LOCKS: Final = int(GROUP_CONFIGS[LOCKS].default)
 MAX_LOCKS: Final = 1_000_000
-"""The highest value of that setting."""
+"""The highest value of the group's limit of locks in a partition."""
 MAX_RANGES: Final = 10_000
 """Of one offset: at most about 300 KiB of text."""
 WAIT_MS: Final = 1000
@@ -65,8 +62,9 @@ def check_level(options: SourceOptions, group: str, config: Mapping[str, str]) -
 class GroupMember:
     """One member of the group. It holds the records of one batch at a time."""
 
-    def __init__(self, options: SourceOptions, group: str, member_id: str, report_to: str | None) -> None:
-        self.member_id = member_id
+    def __init__(self, options: SourceOptions, group: str, offset: Mapping[str, Any], report_to: str | None) -> None:
+        """`offset`: of the last batch, or the one before the first."""
+        self.member_id: str = offset["member_id"]
         self._options = options
         self._group = group
         self._gateway = GroupClient(options.gateway)
@@ -74,9 +72,9 @@ class GroupMember:
         self._acquired_batch = -1
         """The last batch whose ranges this process acquired or renewed."""
         self._renewed: tuple[int, list[Range]] = (-1, [])
-        self._looked = False
         """The last batch of an earlier process, and those of its ranges that were still held."""
         self._settled_batch = 0
+        self._looked = False
         self._lost = 0
         self._lags: dict[tuple[str, int], int] = {}
         self._lags_at = -math.inf
@@ -86,17 +84,19 @@ class GroupMember:
         config = self._gateway.group_config(group)
         check_level(options, group, config)
         may_renew = config["share.renew.acknowledge.enable"] == "true"
-        self._renewal = LockRenewal(options.gateway, group, member_id, enabled=options.lock_renew and may_renew)
+        self._renewal = LockRenewal(options.gateway, group, self.member_id, enabled=options.lock_renew and may_renew)
         if options.lock_renew and not may_renew:
             log.warning(
                 "group %s does not allow renewing locks: a batch that takes longer than a lock is delivered again",
                 group,
             )
         self._report_to = report_to
-        if report_to is not None:
-            leave_report(report_to, member_id, options)
         self._delivery_limit = int(config["share.delivery.count.limit"])
+        self.raised: list[int] = offset["raised"]
+        """The group's limit of locks before the query raised it, and since. It is put back when the query ends."""
         self._lock_limit = self._locks(int(config[LOCKS]))
+        if report_to is not None:
+            leave_report(report_to, self.member_id, options, self.raised)
         self._told_of_limit = False
 
     def _names(self) -> Sequence[str]:
@@ -111,8 +111,15 @@ class GroupMember:
             raises = locks == DEFAULT_LOCKS
         if not raises or locks >= wanted:
             return locks
-        self._gateway.set_group_config(self._group, {LOCKS: str(wanted)})
-        log.warning("%s of group %s is raised from %d to %d (raiseRecordLocks)", LOCKS, self._group, locks, wanted)
+        self._gateway.set_locks(self._group, wanted)
+        self.raised = [locks, wanted]
+        log.warning(
+            "%s of group %s is raised from %d to %d until the query ends (raiseRecordLocks)",
+            LOCKS,
+            self._group,
+            locks,
+            wanted,
+        )
         return wanted
 
     def _tell_of_limit(self, acquired: list[Range], wanted: int) -> None:
@@ -138,13 +145,6 @@ class GroupMember:
                 min(needed, MAX_LOCKS),
             )
 
-    def isolate(self) -> None:
-        """Read the records that were delivered before this process in pieces:
-        one of them may have ended an earlier one."""
-        if self._isolation is None:
-            delivered = self._gateway.delivered(self._group, self._names(), SOON_S)
-            self._isolation = Isolation(delivered, self._delivery_limit)
-            if self._isolation.left:
     def look_for_group(self, offset: dict[str, Any]) -> None:
         """Look once whether the group has its place in the topics of the last batch.
 
@@ -167,6 +167,13 @@ class GroupMember:
                 raise PipelineError(f"{text}; set failOnDataLoss=false to go on like that")
             log.warning(text)
 
+    def isolate(self) -> None:
+        """Read the records that were delivered before this process in pieces:
+        one of them may have ended an earlier one."""
+        if self._isolation is None:
+            delivered = self._gateway.delivered(self._group, self._names(), SOON_S)
+            self._isolation = Isolation(delivered, self._delivery_limit)
+            if self._isolation.left:
                 log.warning(
                     "group %s: %d records were delivered before and not finished; they are read in smaller batches",
                     self._group,

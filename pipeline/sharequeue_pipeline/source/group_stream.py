@@ -2,7 +2,8 @@
 
 An offset holds what one micro-batch acquired, so Spark's own write-ahead log has it before the batch runs:
 
-    {"member_id": …, "batch": 7, "lost": 0, "isolating": 0, "ranges": {"orders/4799b8f4-…": {"0": "17-2016:1"}}}
+    {"group": "billing", "member_id": …, "batch": 7, "lost": 0, "isolating": 0, "raised": [2000, 100000],
+     "ranges": {"orders/4799b8f4-…": {"0": "17-2016:1"}}}
 
 Spark passes the offset of the last finished batch to `latestOffset`. The reader accepts the ranges of that batch there,
 before it acquires more. `commit` would be too late: Spark calls it after it has planned the next batch, and a group
@@ -51,7 +52,9 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:
-            self._initial = {"member_id": str(uuid.uuid4()), "batch": 0, "lost": 0, "isolating": 0, "ranges": {}}
+            numbers = {"batch": 0, "lost": 0, "isolating": 0}
+            member_id = str(uuid.uuid4())
+            self._initial = {"group": self._group, "member_id": member_id, **numbers, "raised": [], "ranges": {}}
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -65,10 +68,10 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Accept the batch of `start`, which Spark has finished, and acquire the next. Returns: `start` if none."""
         member = self._member_of(start)
+        member.look_for_group(start)
         member.settle(start)
         member.isolate()
         if self._admission.waits and self._bounded is None and not member.isolating:
-        member.look_for_group(start)
             lags = member.lags(SPARK_LAG.pause_s / 2)
             waiting = sum(lags.values()) if lags else self._options.min_records_per_trigger  # a new group: unknown
             if not self._admission.admits(waiting, time.monotonic() * 1000):
@@ -79,10 +82,12 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not acquired:
             return start
         return {
+            "group": self._group,
             "member_id": member.member_id,
             "batch": start["batch"] + 1,
             "lost": start["lost"] + member.take_lost(),
             "isolating": member.isolating,
+            "raised": member.raised,
             "ranges": ranges.encode(acquired),
         }
 
@@ -107,12 +112,12 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._member.close()
 
     def _member_of(self, offset: dict[str, Any]) -> GroupMember:
-        if not isinstance(offset, dict) or not {"member_id", "batch", "lost", "ranges"} <= offset.keys():
+        if not isinstance(offset, dict) or not {"member_id", "batch", "raised"} <= offset.keys():
             raise PipelineError(
                 "the checkpoint was written by another source (mode=log?): give this query a new checkpoint"
             )
         if self._member is None:
-            self._member = GroupMember(self._options, self._group, offset["member_id"], self._report_to)
+            self._member = GroupMember(self._options, self._group, offset, self._report_to)
         return self._member
 
     # In the tasks

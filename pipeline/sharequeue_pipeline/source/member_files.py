@@ -4,7 +4,7 @@ A streaming query acquires in a planning process of its own. The driver program 
 and while a batch runs (`settle`). So the planning process writes how to reach the gateway, and the driver program
 writes what a job settled, which the planning process must not accept:
 
-    <member id>             {"gateway": {"url": …, "token": …, …}, "group": …, "on_error": …}
+    <member id>             {"gateway": {"url": …, "token": …, …}, "group": …, "on_error": …, "raised": [2000, 100000]}
     <member id>.settled     one line for each call of `settle`: {"batch": 7, "ranges": {…}}
 """
 
@@ -29,10 +29,17 @@ class MemberReport(NamedTuple):
     gateway: GatewayOptions
     group: str
     on_error: str
+    raised: Sequence[int]
+    """The group's limit of locks before the query raised it, and since; empty: it did not."""
 
 
-def leave_report(directory: str, member_id: str, options: SourceOptions) -> None:
-    report = {"gateway": asdict(options.gateway), "group": options.group, "on_error": options.on_error}
+def leave_report(directory: str, member_id: str, options: SourceOptions, raised: Sequence[int]) -> None:
+    report = {
+        "gateway": asdict(options.gateway),
+        "group": options.group,
+        "on_error": options.on_error,
+        "raised": raised,
+    }
     try:
         file = os.open(Path(directory) / member_id, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as fault:
@@ -45,7 +52,7 @@ def leave_report(directory: str, member_id: str, options: SourceOptions) -> None
 def read_report(directory: str, member_id: str) -> MemberReport:
     """Raises: OSError: the member left none."""
     report = json.loads((Path(directory) / member_id).read_text())
-    return MemberReport(GatewayOptions(**report["gateway"]), report["group"], report["on_error"])
+    return MemberReport(**{**report, "gateway": GatewayOptions(**report["gateway"])})
 
 
 def note_settled(directory: str, member_id: str, batch: int, settled: Sequence[Range]) -> None:

@@ -33,7 +33,7 @@ from pyspark.sql.streaming.listener import (
 from sharequeue.client.consuming.outcomes import ACCEPT, Outcome
 from sharequeue_pipeline import own_directory, ranges
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.group_client import GroupClient
+from sharequeue_pipeline.group_client import LOCKS, GroupClient
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.member_files import read_report, settled_by_job
 
@@ -56,6 +56,8 @@ class _Run:
     query: Any
     since_ms: float
     batch: int = -1
+    shares: bool = False
+    """Whether it was said that another query shares its group."""
     finished: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -96,6 +98,20 @@ class QueryEndListener(StreamingQueryListener):
             for source in event.progress.sources:
                 for offset in _share_offsets(f"[{source.endOffset}]"):
                     run.finished[offset["member_id"]] = offset
+                    self._tell_of_sharing(run, offset)
+
+    def _tell_of_sharing(self, run: _Run, offset: dict[str, Any]) -> None:
+        """Say once that another query of this session reads the same topic for the same group."""
+        group, topics = offset["group"], offset["ranges"].keys()
+        for other in self._runs.values():
+            shares = any(each["group"] == group and topics & each["ranges"].keys() for each in other.finished.values())
+            if shares and other is not run and not run.shares:
+                run.shares = other.shares = True
+                log.warning(
+                    "two queries read for group %s, so each record goes to one of them: give each query a group of its own "
+                    "if it needs all records",
+                    group,
+                )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass
@@ -120,7 +136,7 @@ class QueryEndListener(StreamingQueryListener):
         begun = bool(failed) and self._has_begun(run)
         for member_id in members:
             try:
-                to, group, on_error = read_report(self.directory, member_id)
+                to, group, on_error, raised = read_report(self.directory, member_id)
                 done, under_way = run.finished.get(member_id), failed.get(member_id)
                 with GroupClient(replace(to, timeout_ms=min(to.timeout_ms, TIMEOUT_MS))) as gateway:
                     if done is not None:
@@ -130,6 +146,8 @@ class QueryEndListener(StreamingQueryListener):
                         held = self._left(member_id, under_way)
                         type = on_error if begun and sum(entry.size for entry in held) == 1 else "release"
                         gateway.acknowledge_held(group, member_id, held, Outcome(type, reason, begun=begun))
+                    if raised and gateway.group_config(group)[LOCKS] == str(raised[1]):
+                        gateway.set_locks(group, raised[0])
             except (OSError, PipelineError) as fault:
                 log.warning("the records of member %s are delivered again when their locks end: %s", member_id, fault)
 
