@@ -15,8 +15,7 @@ tasks. If a lock has ended, the commit is refused, and the batch fails.
 
 import json
 import re
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -60,11 +59,15 @@ def query_id_of(checkpoint: str) -> str:
 def given_by_groups(options: SinkOptions, batch: int) -> dict[str, MemberAcknowledgements]:
     """Find what the commit of a micro-batch settles: the records that share groups gave to its tasks, by member.
 
-    It leaves out groups that may belong to another service: their source accepts the records later.
+    It leaves out groups that may belong to another service, and all groups of a query with state: a batch that runs
+    again after its commit needs its records for the state. The source accepts what is left out later.
     Raises: PipelineError: the checkpoint cannot be read. With a transactionalId it need not be: then there are none.
     """
     try:
         offsets = _read(options.checkpoint or "", f"offsets/{batch}")
+        system, state = _place(options.checkpoint or "", "state")
+        if system.get_file_info(state).type is fs.FileType.Directory:
+            return {}
     except _UNREADABLE as fault:
         if options.transactional_id is not None:
             return {}
@@ -94,14 +97,20 @@ def given_by_groups(options: SinkOptions, batch: int) -> dict[str, MemberAcknowl
 
 def _read(checkpoint: str, name: str) -> str:
     """A file of a checkpoint."""
+    system, path = _place(checkpoint, name)
+    with system.open_input_file(path) as opened:
+        text: str = opened.read().decode()
+    return text
+
+
+def _place(checkpoint: str, name: str) -> tuple[Any, str]:
+    """Where a file of a checkpoint is: a file system, and a path in it."""
     path = f"{checkpoint.rstrip('/')}/{name}"
     parts = urlsplit(path)
     if parts.scheme in ("", "file"):
-        return Path(parts.path).read_text()
-    system, found = fs.FileSystem.from_uri(path)
-    with system.open_input_file(found) as opened:
-        text: str = opened.read().decode()
-    return text
+        return fs.LocalFileSystem(), parts.path
+    found: tuple[Any, str] = fs.FileSystem.from_uri(path)
+    return found
 
 
 def check_stream(options: SinkOptions) -> None:
