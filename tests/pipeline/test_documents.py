@@ -85,6 +85,12 @@ def test_five_minutes_from_an_empty_directory(empty: Path, spark_home: Path) -> 
         (empty / "invoices.py").write_text(program.replace('.format("sharequeue")', at))
         printed = shell(run, SHAREQUEUE_URL=url)
         assert printed == shown, f"printed\n{printed}\nand not\n{shown}"
+        (_, second) = blocks(DOCUMENT.read_text().split("\n## Exactly once")[1].split("\n## ")[0])[0]
+        once = re.sub(r"(?s)query = \(.*?\n\)\n", lambda _: second, program)
+        (empty / "invoices.py").write_text(once.replace('.format("sharequeue")', at))
+        (empty / "orders.txt").write_text('c4={"id":4,"total":1}\n')
+        shell(send.splitlines()[-1], SHAREQUEUE_URL=url)
+        assert '{"order":4,"vat":0.200}' in shell(run, SHAREQUEUE_URL=url)
         assert stack.end(signal.SIGTERM) == 0
 
 

@@ -9,6 +9,7 @@ from pyspark.sql import functions as f
 
 from tests.http.calls import LONG_MS, Gateway
 from tests.pipeline.conftest import Pipeline, wait_for
+from tests.pipeline.proxy import Instead, Proxy
 from tests.pipeline.test_source import produce, settled
 from tests.pipeline.test_transactional_sink import _of_earlier_tests, committed, copy, ended, open_transactions
 
@@ -28,8 +29,18 @@ def waiting(waits: Path) -> Callable[[str], Column]:
     return number
 
 
-def test_records_are_settled_when_their_rows_become_visible(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
-    """The source accepts a batch when Spark asks for the next one: here it never does."""
+def test_records_are_settled_when_their_rows_become_visible(
+    pipeline: Pipeline, proxy: Proxy, gateway: Gateway, name: str
+) -> None:
+    """The source accepts a batch when Spark asks for the next one: here it never does. The answer of the commit is
+    lost, and its repeat gets the same."""
+    commits = []
+
+    def lose_an_answer(method: str, path: str, headers: dict[str, str]) -> Instead | None:
+        commits.extend([path] if path.endswith("/commit") else [])
+        return Instead(503, {"Retry-After": "0"}, after=True) if commits == [path] else None
+
+    proxy.rule = lose_an_answer
     produce(gateway, f"{name}-in", 20)
     gateway.create_topic(name, 2)
     rows = pipeline.stream(topics=f"{name}-in", group=name, valueFormat="string")
@@ -38,6 +49,8 @@ def test_records_are_settled_when_their_rows_become_visible(pipeline: Pipeline, 
     )
     wait_for(lambda: committed(gateway, name), "the first batch")
     assert settled(gateway, name, f"{name}-in")
+    wait_for(lambda: query.recentProgress, "Spark's commit")
+    assert len(commits) == 2
     query.stop()
     produce(gateway, f"{name}-in", 2, first=20)
     ended(copy(pipeline, rows.where("value < '0'").selectExpr("CAST(value AS INT) AS value"), name))

@@ -2,7 +2,8 @@
 
 Usage: writing_driver.py HOW URL FROM TO DIRECTORY RECORDS_PER_TRIGGER. It prints `batch N` when
 batch N has ended, and ends when all records are copied. The stage between gives the records of a task another order
-each time. HOW: `plain`, or `transactional` for one transaction per micro-batch. In transactions each run of a task
+each time. HOW: `plain`, or `transactional` for one transaction per micro-batch, or `settling`: the same for the group
+that is named as the topic. In transactions each run of a task
 gives every record another value of `run`, and the records go to other tasks. The first attempt of a task waits in its
 middle while there is the file DIRECTORY/stuck.
 Values are long: what a task has made reaches the sink only in pieces of 64 KiB.
@@ -69,8 +70,9 @@ class Progress(StreamingQueryListener):
 
 
 def start(spark: SparkSession, how: str, url: str, source: str, to: str, directory: str, records: int) -> Any:
-    transactional = how == "transactional"
-    options = {"url": url, "topics": source, "mode": "log", "maxRecordsPerTrigger": records, "parallelism": 2}
+    transactional = how != "plain"
+    options = {"url": url, "topics": source, "maxRecordsPerTrigger": records, "parallelism": 2}
+    options |= {"group": source} if how == "settling" else {"mode": "log"}
     rows = spark.readStream.format("sharequeue").options(**options).load()
     ids = rows.selectExpr("CAST(CAST(value AS STRING) AS BIGINT) AS id").repartition(
         2, f.rand() if transactional else "id"

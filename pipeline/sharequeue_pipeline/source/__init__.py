@@ -23,6 +23,8 @@ The life of micro-batch n of a share group, and what a restart does if the drive
 - B: Spark runs batch n again. The driver renews each range first, and leaves out the ranges it has lost.
 - C: Spark passes n to `latestOffset`, and the driver accepts it. Ranges whose locks have ended are delivered again.
 
+A transactional sink accepts n itself, in the commit that makes its rows visible (`sink/transactions`).
+
 A query that ends or fails in a living driver needs no restart: query_end accepts the finished batch, and releases or
 rejects the failed one. If a task fails, Spark repeats it over the same ranges. A restart after a batch that did not
 finish reads the records that were delivered before in small batches (isolation), because one of them may have ended the
