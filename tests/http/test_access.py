@@ -105,7 +105,7 @@ def test_each_call_needs_a_key_and_its_rights(
 
 
 def test_operations_and_pages_are_open(keyless: Gateway, admin: Gateway) -> None:
-    for path in ("/livez", "/readyz", "/docs", "/openapi.json"):
+    for path in ("/livez", "/readyz", "/docs", "/ui/groups/g", "/ui/app.js", "/openapi.json"):
         assert keyless.http.get(path).status_code == 200
     told = good(keyless.http.get("/readyz"))["dependencies"]["authentication"]
     assert told.startswith("required; keys and rights of revision ")

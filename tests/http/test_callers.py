@@ -59,6 +59,7 @@ def refused(gateway: Gateway, status: int) -> float:
         ("GET", "/"),
         ("GET", "/docs"),
         ("GET", "/docs/docs.js"),
+        ("GET", "/ui/groups/g"),
         ("GET", "/nothing"),
         ("OPTIONS", "/v1/topics"),
         ("PUT", "/v1/topics"),

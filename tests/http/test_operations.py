@@ -52,7 +52,16 @@ def test_metrics_and_details_are_at_a_port_of_their_own(stack: Stack, data_dir: 
 @pytest.mark.parametrize("service", KINDS)
 def test_nothing_else_is_at_the_port_of_operations(stack: Stack, service: str) -> None:
     with operations(stack.service(service), service) as there:
-        for path in ("/v1/topics", "/v1/keys", "/v1/metadata/access", "/v1/shards", "/docs", "/openapi.json", "/"):
+        for path in (
+            "/v1/topics",
+            "/v1/keys",
+            "/v1/metadata/access",
+            "/v1/shards",
+            "/docs",
+            "/ui",
+            "/openapi.json",
+            "/",
+        ):
             problem(there.get(path), 404, "UNKNOWN_PATH", 42)
         assert there.post("/metrics").status_code == 405
 

@@ -1,4 +1,4 @@
-"""The page for people, `/docs`. A browser gets all of it from the gateway, and shows it in no frame."""
+"""The pages for people, `/ui` and `/docs`. A browser gets all of them from the gateway, and shows them in no frame."""
 
 import re
 from html.parser import HTMLParser
@@ -7,6 +7,7 @@ from urllib.parse import urljoin
 import httpx
 import pytest
 from sharequeue_gateway.http import pages
+from sharequeue_gateway.http.pages import ui
 
 from sharequeue.stack.stack import Stack
 from sharequeue_http.application.app import create_app
@@ -14,8 +15,19 @@ from tests.http.calls import Gateway, good, problem
 from tests.http.client_calls import in_event_loop
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
-PAGES = ("/docs",)
-ASSETS = ("/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js", "/docs/pages.css", "/docs/docs.js")
+VIEWS = (
+    "/ui",
+    "/ui/",
+    "/ui/topics/a%2Eb",
+    "/ui/groups/a%20b",
+    "/ui/groups/%3Cscript%3E/dead-letters",
+    "/ui/transactions",
+)
+PAGES = ("/docs", *VIEWS)
+DOCS = ("/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js", "/docs/pages.css", "/docs/docs.js")
+ASSETS = (*DOCS, "/ui/app.js", "/ui/ui.css", "/ui/mark.svg", "/ui/vendor/preact.js", "/ui/settings.json")
+LIGHT = 200_000
+"""Bytes of all files that `/ui` loads."""
 LARGEST = 3 << 20
 
 
@@ -87,7 +99,40 @@ def test_pages_run_nothing_else_and_are_in_no_frame(gateway: Gateway, path: str)
 
 def test_the_root_leads_to_the_page(gateway: Gateway) -> None:
     answer = gateway.http.get("/")
-    assert (answer.status_code, answer.headers["location"]) == (307, "docs")
+    assert (answer.status_code, answer.headers["location"]) == (307, "ui")
+
+
+def test_every_address_of_the_page_is_the_same_page(gateway: Gateway) -> None:
+    """A name in the address is not in the answer, and only the way to the files differs."""
+    first, *others = (gateway.http.get(view) for view in VIEWS)
+    assert first.headers["content-type"] == "text/html; charset=utf-8"
+    assert len({re.sub(r'"(ui/)?(\.\./)*', '"', each.text) for each in (first, *others)}) == 1
+    assert "require-trusted-types-for 'script'" in first.headers["content-security-policy"]
+
+
+def test_the_page_is_light_and_imports_nothing_from_elsewhere(gateway: Gateway) -> None:
+    total = 0
+    for address, _ in ui.files():
+        text = gateway.http.get(address).text
+        total += len(text.encode())
+        assert not re.search(r"""(from|import\(?)\s*["'](?!\./)""", text), address
+        assert not re.search(r"""https?://(?!www\.w3\.org/)""", text), address
+        for imported in re.findall(r"""from\s*["'](\./[^"']+)["']""", text):
+            assert gateway.http.get(urljoin(address, imported)).status_code == 200, imported
+    assert 50_000 < total <= LIGHT
+
+
+def test_the_page_knows_each_setting(gateway: Gateway, name: str) -> None:
+    """Their defaults are those that a new topic and a new group have."""
+    told = good(gateway.http.get("/ui/settings.json"))
+    gateway.create_topic(name)
+    assert good(gateway.http.get(f"/v1/topics/{name}"))["config"] == defaults(told["topic"], name)
+    assert good(gateway.http.get(f"/v1/share-groups/{name}/config")) == defaults(told["group"], name)
+    assert all(setting["meaning"] for kind in told.values() for setting in kind.values())
+
+
+def defaults(settings: dict[str, dict[str, str]], name: str) -> dict[str, str]:
+    return {each: setting["default"].replace("<group>", name) for each, setting in settings.items()}
 
 
 @pytest.mark.parametrize("path", [*PAGES, *ASSETS])
@@ -104,7 +149,7 @@ def test_pages_take_get_and_head_alone(gateway: Gateway, path: str) -> None:
         assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD"}
 
 
-@pytest.mark.parametrize("path", ["/docs", *ASSETS])
+@pytest.mark.parametrize("path", [*PAGES, *ASSETS])
 def test_a_file_that_the_browser_has_is_not_sent_again(gateway: Gateway, path: str) -> None:
     whole = gateway.http.get(path)
     for known in (whole.headers["etag"], f'"other", {whole.headers["etag"]}', "*"):
@@ -118,6 +163,8 @@ def test_a_file_that_the_browser_has_is_not_sent_again(gateway: Gateway, path: s
 @pytest.mark.parametrize("path", ["__init__.py", "main.py", "..%2f__init__.py", "%2e%2e/app.py", "docs.html", ""])
 def test_no_other_file_is_served(gateway: Gateway, path: str) -> None:
     problem(gateway.http.get(f"/docs/{path}"), 404, "UNKNOWN_PATH", 42)
+    if path:
+        problem(gateway.http.get(f"/ui/{path}"), 404, "UNKNOWN_PATH", 42)
 
 
 def test_coordinators_have_no_pages(gateway: Gateway, shared_stack: Stack) -> None:
@@ -133,10 +180,11 @@ def test_the_pages_say_nothing_to_a_rebound_host(gateway: Gateway) -> None:
 
 @in_event_loop
 async def test_a_gateway_without_swagger_ui_has_no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It starts all the same."""
+    """It starts all the same, with `/ui`."""
     monkeypatch.setattr(pages, "PACKAGE", "a-package-that-nobody-has")
     app = create_app("sharequeue", "")
     pages.serve_pages(app)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost", timeout=60) as client:
-        for path in ("/", *PAGES, *ASSETS):
+        for path in ("/docs", *DOCS):
             assert (await client.get(path)).status_code == 404
+        assert (await client.get("/ui")).status_code == 200

@@ -681,4 +681,5 @@ def _app(
         max_request_bytes=settings.max_request_bytes,
         admission=admission,
         guard=guard,
+        kafka_defaults=settings.kafka_defaults,
     )

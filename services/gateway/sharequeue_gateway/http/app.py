@@ -147,6 +147,7 @@ def create_gateway_app(
     max_request_bytes: int,
     admission: Admission,
     guard: Guard | None,
+    kafka_defaults: bool = False,
 ) -> App:
     """The application of one gateway. `guard`: of the calls that clients make; None: everybody may make them.
     Raises: ValueError: a row does not say what its callers need."""
@@ -164,5 +165,5 @@ def create_gateway_app(
     serve(app, apis.AUDIT_SHARE_STATE, handlers.audit.share_state, cluster_token=cluster_token, protect=True)
     serve(app, apis.AUDIT_LOG, handlers.audit.log, cluster_token=cluster_token, protect=True)
     serve_openapi(app, DESCRIPTION)
-    serve_pages(app)
+    serve_pages(app, kafka_defaults)
     return app

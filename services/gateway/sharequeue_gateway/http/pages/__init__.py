@@ -1,11 +1,13 @@
-"""A page for people: `/docs` shows the OpenAPI document, where calls can be tried. `/` leads there.
+"""Pages for people: `/ui` shows the queue live, `/docs` the OpenAPI document, where calls can be tried. `/` leads to
+`/ui`.
 
+    /ui      ui.py
     /docs    docs.html ──▶ /docs/swagger-ui.css, /docs/swagger-ui-bundle.js    of the package fastapi-swagger
                       ├──▶ /docs/pages.css, /docs/docs.js                      beside this file
                       └──▶ /openapi.json
 
-The page loads nothing from elsewhere, so it works without the internet. The links are relative: behind a proxy they
-lead to the proxy. Because of the headers, a browser runs no other script, and shows the page in no frame. The
+The pages load nothing from elsewhere, so they work without the internet. The links are relative: behind a proxy they
+lead to the proxy. Because of the headers, a browser runs no other script, and shows no page in a frame. The
 routes are FastAPI's, not endpoints, so they are not in the document. `CheckedCallers` asks about their hosts and
 origins (`sharequeue_http.application.app`).
 
@@ -20,6 +22,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 
+from sharequeue_gateway.http.pages import ui
 from sharequeue_http.application.app import App
 from sharequeue_http.exchange import request_id_from
 from sharequeue_http.log import fields
@@ -48,12 +51,23 @@ HEADERS: Final = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+UI_HEADERS: Final = {"Content-Security-Policy": f"{POLICY}; require-trusted-types-for 'script'; trusted-types 'none'"}
+"""`/ui` makes no markup from text: where a browser knows trusted types, it lets nobody try."""
 FRESH_S: Final = 3600
 """How long a browser may use a file again without asking."""
 
 
-def serve_pages(app: App) -> None:
-    """Add the page. Without the files of Swagger UI there is none, and a warning in the log says so."""
+def serve_pages(app: App, kafka_defaults: bool = False) -> None:
+    """Add the pages. Without the files of Swagger UI there is no `/docs`, and a warning in the log says so."""
+    for address, file in ui.files():
+        _serve_file(app, address, file, {**UI_HEADERS, "Cache-Control": "no-cache"})
+    for address, page, kind in (*ui.views(), ("/ui/settings.json", ui.settings(kafka_defaults), "application/json")):
+        _serve_bytes(app, address, page, {**UI_HEADERS, "Cache-Control": "no-cache", "Content-Type": kind})
+
+    async def lead(request: Request) -> Response:
+        return RedirectResponse("ui", headers={**HEADERS, **_request_id(request)})
+
+    _add(app, "/", lead)
     found = {name: path for name in SHIPPED if (path := _shipped(name)) is not None}
     if len(found) < len(SHIPPED):
         missing = ", ".join(name for name in SHIPPED if name not in found)
@@ -62,11 +76,6 @@ def serve_pages(app: App) -> None:
     for name, path in {**found, **{name: HERE / name for name in OWN}}.items():
         _serve_file(app, f"/docs/{name}", path, {"Cache-Control": f"max-age={FRESH_S}"})
     _serve_file(app, "/docs", HERE / "docs.html", {"Cache-Control": "no-cache"})
-
-    async def lead(request: Request) -> Response:
-        return RedirectResponse("docs", headers={**HEADERS, **_request_id(request)})
-
-    _add(app, "/", lead)
 
 
 def _shipped(name: str) -> Path | None:
@@ -86,10 +95,25 @@ def _serve_file(app: App, path: str, file: Path, headers: dict[str, str]) -> Non
         request.scope["method"] = "GET"
         own = {**HEADERS, **headers, **_request_id(request)}
         whole = FileResponse(file, stat_result=stat, headers=own)
-        etag, known = whole.headers["etag"], request.headers.get("if-none-match", "")
-        return Response(status_code=304, headers={**own, "etag": etag}) if etag in known or known == "*" else whole
+        etag = whole.headers["etag"]
+        return Response(status_code=304, headers={**own, "etag": etag}) if _known(request, etag) else whole
 
     _add(app, path, answer)
+
+
+def _serve_bytes(app: App, address: str, content: bytes, headers: dict[str, str]) -> None:
+    tag = ui.mark(content)
+
+    async def answer(request: Request) -> Response:
+        own = {**HEADERS, **headers, **_request_id(request), "ETag": tag}
+        return Response(status_code=304, headers=own) if _known(request, tag) else Response(content, headers=own)
+
+    _add(app, address, answer)
+
+
+def _known(request: Request, etag: str) -> bool:
+    known = request.headers.get("if-none-match", "")
+    return etag in known or known == "*"
 
 
 def _add(app: App, path: str, answer: object) -> None:

@@ -1,0 +1,92 @@
+// Records that wait for their time, and schedules that make one record at each of their times, topic by topic.
+import { useState } from "./vendor/hooks.js";
+import { at, call, command, curl, get, useLive } from "./api.js";
+import { Act, Badge, Field, Link, Notice, Opener, Pages, Panel, Table, Time, Value, Waiting, bytes, distance, html, many, num,
+  useQuery } from "./parts.js";
+
+export function Scheduled() {
+  const [query, change] = useQuery();
+  const live = useLive((signal) => get(at("topics"), { page_size: 1000 }, signal), [], 30_000);
+  const topics = live.data?.topics ?? [], topic = query.topic ?? "";
+  return html`<h1>Scheduled</h1><${Notice} of=${live} /><div class="bar">
+    <${Field} label="Topic" list="topics" value=${topic}
+      onChange=${(event) => change({ topic: event.target.value, page: undefined }, false)} />
+      <datalist id="topics">${topics.map(({ name }) => html`<option value=${name} />`)}</datalist></div>
+    ${topic ? html`<p><${Link} names=${["topics", topic]}>Topic ${topic}<//></p><${Waiters} key="w ${topic}" topic=${topic} />
+      <${Periodic} key="p ${topic}" topic=${topic} />`
+      : html`<p class="lead">Choose a topic: its records that wait for their time, and its schedules.</p>
+        <${Panel} title="Topics"><${Table} label="Topics" columns=${["Topic"]} rows=${topics.slice(0, 50).map(({ name }) => [html`<${Link}
+          names=${["scheduled"]} query=${{ topic: name }}>${name}<//>`])} none="There is no topic yet." /><//>`}`;
+}
+
+// Records of a topic that wait, the next one due first.
+export function Waiters({ topic }) {
+  const [query, change] = useQuery();
+  const [shown, show] = useState();
+  const path = at("topics", topic, "scheduled");
+  const live = useLive((signal) => get(path, { page_size: 50, page_token: query.waiting }, signal), [query.waiting], 5000);
+  const waiting = live.data?.scheduled ?? [];
+  const rows = waiting.map((record) => [
+    html`<${Time} ms=${record.deliver_at_ms} /> <span class="dim">${distance(record.deliver_at_ms)}
+      </span>`, record.key ?? "–", num(record.partition), bytes(record.bytes),
+    html`<${Opener} open=${shown === record.schedule_id}
+      onPress=${() => show(shown === record.schedule_id ? undefined : record.schedule_id)}><code>${record.schedule_id}</code><//>`,
+  ]);
+  const below = (row) => {
+    const id = waiting[row].schedule_id;
+    if (shown !== id) return null;
+    const body = { schedule_ids: [id] }, cancel = at("topics", topic, "cancel-scheduled");
+    const run = async () => {
+      const { cancelled } = await call("POST", cancel, { body });
+      live.refresh();
+      return cancelled.length ? "Cancelled." : "It was too late: it is in the log already.";
+    };
+    return html`<${Act} label="Cancel this record"
+      ask=${async () => ({ text: "The record would never enter the log.", confirm: "Cancel the record" })} run=${run}
+        shell=${{ cli: command("scheduled", "cancel", topic, id), curl: curl("POST", cancel, body) }} />`;
+  };
+  return html`<${Panel} title="Waiting for their time" side=${live.data && html`<span class="dim">
+    ${many(live.data.scheduled_count, "record")}</span>`}><${Notice} of=${live} /><${Waiting} of=${live} />
+    ${live.data && html`<${Table} label="Records that wait for their time" columns=${["Due", "Key", "#Partition", "#Size", "Id"]}
+      rows=${rows} details=${below} none="No record of this topic waits for its time." />`}
+    <${Pages} next=${live.data?.next_page_token} shown=${query.waiting} onPage=${(waiting) => change({ waiting }, false)} /><//>`;
+}
+
+export function Periodic({ topic }) {
+  const [shown, show] = useState();
+  const live = useLive((signal) => get(at("topics", topic, "schedules"), {}, signal), [topic], 5000);
+  const schedules = live.data?.schedules ?? [];
+  const rows = schedules.map((schedule) => [
+    html`<${Opener} open=${shown === schedule.name} onPress=${() => show(shown === schedule.name ? undefined : schedule.name)}>
+      ${schedule.name}<//>`,
+    html`<code>${schedule.cron}</code> <span class="dim">${schedule.time_zone}</span>`,
+    schedule.paused ? html`<${Badge} kind="warn">paused<//>` : html`<${Time} ms=${schedule.next_at_ms} /> <span class="dim">
+      ${distance(schedule.next_at_ms)}</span>`, html`<${Time} ms=${schedule.last_at_ms} />`, num(schedule.partition),
+  ]);
+  return html`<${Panel} title="Schedules"><${Notice} of=${live} />
+    ${live.data && html`<${Table} label="Schedules" columns=${["Name", "Times", "Next", "Last", "#Partition"]} rows=${rows}
+      none="This topic has no schedule."
+    details=${(row) => shown === schedules[row].name && html`<${Schedule} topic=${topic} schedule=${schedules[row]}
+      done=${live.refresh} />`} />`}<//>`;
+}
+
+function Schedule({ topic, schedule, done }) {
+  const path = at("topics", topic, "schedules", schedule.name), name = schedule.name;
+  const live = useLive((signal) => get(path, {}, signal), [path], 60_000);
+  const after = (text) => { done(); return text; };
+  const pause = { paused: !schedule.paused };
+  const run = async () => {
+    const { partition, made_offset } = await call("PATCH", path, { body: { run: true } });
+    return after(`Made the record at offset ${num(made_offset)} of partition ${partition}.`);
+  };
+  return html`<${Notice} of=${live} />${live.data && html`<${Value} record=${live.data} />`}<div class="pair">
+    <${Act} label="Run now" run=${run} shell=${{ cli: command("schedules", "run", topic, name),
+      curl: curl("PATCH", path, { run: true }) }} />
+    <${Act} subject=${schedule.paused} label=${schedule.paused ? "Resume" : "Pause"}
+      run=${async () => after((await call("PATCH", path, { body: pause }))
+        && (pause.paused ? "Paused." : "It goes on with its next time."))}
+          shell=${{ cli: command("schedules", pause.paused ? "pause" : "resume", topic, name), curl: curl("PATCH", path, pause) }} />
+    <${Act} label="Delete" ask=${async () => ({ text: "The schedule would make no record any more. Those that it has made stay.",
+      confirm: "Delete the schedule" })} run=${async () => { await call("DELETE", path); return after("Deleted."); }}
+        shell=${{ cli: command("schedules", "delete", topic, name), curl: curl("DELETE", path) }} /></div>`;
+}

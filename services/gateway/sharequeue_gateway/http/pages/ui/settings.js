@@ -1,0 +1,48 @@
+// The settings of a topic or a group: each with its meaning, default and bounds, changed one at a time.
+import { useState } from "./vendor/hooks.js";
+import { at, call, command, curl, useLive } from "./api.js";
+import { Act, Field, Opener, Panel, Table, html, settings } from "./parts.js";
+
+const plain = (text) => text.replace(/\[([^\]]+)\]\([^)]+\)/g, "$1").replaceAll("`", "");
+const allowed = (known) => (known.choices ? known.choices.join(", ") : known.bounds ? `${known.bounds[0]} ${known.bounds[1] > 1e15
+  ? "or more" : `to ${known.bounds[1]}`}` : plain(known.form ?? ""));
+
+// `kind`: topic or group. `values`: those in force by name. `changed`: called after a change.
+export function Settings({ kind, name, values, changed }) {
+  const live = useLive(() => settings(), [], 600_000);
+  const [open, set] = useState(-1);
+  const names = Object.keys(values).sort();
+  const known = live.data?.[kind] ?? {};
+  const rows = names.map((each, row) => {
+    const own = known[each] ?? {}, usual = (own.default ?? "").replace("<group>", name);
+    return [
+      html`<${Opener} open=${row === open} onPress=${() => set(row === open ? -1 : row)}>${each}<//>`,
+      html`<code class=${own.default !== undefined && usual !== values[each] ? "changed" : ""}>
+        ${values[each] === "" ? "(empty)" : values[each]}</code>`,
+      html`<span class="dim">${usual === "" ? "(empty)" : usual}</span>`,
+      html`<span class="dim">${allowed(own) ?? ""}</span>`,
+    ];
+  });
+  return html`<${Panel} title="Settings"><${Table} label="Settings" columns=${["Setting", "Value", "Default", "Allowed"]} rows=${rows}
+    details=${(row) => row === open && html`<p class="meaning">${plain(known[names[row]]?.meaning ?? "")}</p>
+      <${Change} key=${names[row]} kind=${kind} of=${name} name=${names[row]} value=${values[names[row]]} known=${known[names[row]] ?? {}}
+        changed=${changed} />`} /><//>`;
+}
+
+function Change({ kind, of, name, value, known, changed }) {
+  const [text, set] = useState(value);
+  const path = kind === "topic" ? at("topics", of) : at("share-groups", of, "config");
+  const save = async (body, said) => {
+    await call("PATCH", path, { body });
+    changed();
+    return said;
+  };
+  const cli = kind === "topic" ? command("topics", "alter", of, "--config", `${name}=${text}`)
+    : command("groups", "config", of, "--set", `${name}=${text}`);
+  const input = (event) => set(event.target.value);
+  return html`<${Act} subject=${text} label="Save" kind="main" disabled=${text === value}
+    run=${() => save({ config: { [name]: text } }, "Saved.")}
+      shell=${{ cli, curl: curl("PATCH", path, { config: { [name]: text } }) }}>
+      <${Field} label="Value" value=${text} onInput=${input} options=${known.choices?.map((each) => [each, each])} wide=${true} /><//>
+    <${Act} label="Back to the default" run=${() => save({ reset: [name] }, "The default is in force again.")} />`;
+}
