@@ -54,7 +54,7 @@ slow = $(addprefix tests/storage/test_,compressed_batches.py group_resets.py key
 SHARDS ?= pipeline processes cluster hostile slow
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install up test test-all $(addprefix test-,$(SHARDS)) steady test-one-process test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks smoke kafka-test monitoring-test proxy-test traefik-test browser-test hostile spark-versions nightly compose-test site release example clean
+.PHONY: help install up test test-all $(addprefix test-,$(SHARDS)) steady test-one-process test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks smoke kafka-test monitoring-test proxy-test traefik-test browser-test pictures hostile spark-versions nightly compose-test site release example clean
 
 test: install ## What a newcomer runs: the rules, the HTTP contract, the stores, and one path each through Spark, processes and a cluster
 	$(PYTEST) $(TEST)
@@ -131,6 +131,9 @@ traefik-test: install ## The Traefik configuration of docs/proxy.md in a real Tr
 
 browser-test: install ## The pages of a gateway in a real Chromium (Debian's package)
 	$(BIN)/python -m tests.browser
+
+pictures: install ## The pictures of /ui in README.md and docs/ui.md, from a real stack in Chromium
+	$(BIN)/python -m tests.browser.pictures
 
 fuzz: install ## Call the HTTP API as its OpenAPI document allows, and as it does not, on a stack of its own
 	SEED=$(SEED) $(BIN)/python -m tests.fuzz

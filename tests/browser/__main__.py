@@ -6,6 +6,7 @@ document. Such a page changes and acquires nothing, whether it uses `fetch`, a f
 leads to the gateway; its links work.
 `far` has the same at an address that is not loopback.
 `EventSource` reads a stream, as docs/streams.md shows.
+`ui` plays the page `/ui`.
 `--smoke` checks `/` and the calls of a script alone.
 """
 
@@ -25,7 +26,7 @@ from typing import Any
 import httpx
 
 from sharequeue.stack.stack import Stack, temporary_stack
-from tests.browser import far
+from tests.browser import far, ui
 from tests.browser.chromium import Page, browser
 from tests.compose.engine import EngineError, install_packages
 from tests.system.test_readme import blocks
@@ -375,7 +376,8 @@ def main() -> int:
             check_rebound_name(page, stack.url)
             check_stream(page, stack)
     far.run(chromium())
-    print("9 passed, 0 failed")
+    ui.run(chromium(), Path("dist/browser/pictures"))
+    print(f"{9 + ui.CHECKS} passed, 0 failed")
     return 0
 
 
