@@ -18,6 +18,7 @@ import msgspec
 import sharequeue
 from sharequeue.protocol import apis
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.codec import Utf8Text
 
 PATH: Final = Path(sharequeue.__file__).parent / "client" / "admin.py"
 OTHER_TAGS: Final = ("Internal", "Operations", "Audit", "Records")
@@ -82,6 +83,8 @@ class Names:
             return f"{name}[{', '.join(self.of(each, given=given) for each in inner)}]"
         if kind in (None, types.NoneType):
             return "None"
+        if issubclass(kind, Utf8Text):
+            return "str"
         if issubclass(kind, msgspec.Struct):
             self.messages.add(kind)
             return f"{kind.__name__} | Mapping[str, Any]" if given else kind.__name__
