@@ -9,17 +9,16 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages.access import Acl, AclList, CreatedKey, KeyDescription, RevokedKeys
 from sharequeue.protocol.messages.dead_letters import DeadLetter, DropResult, RedriveResult
 from sharequeue.protocol.messages.groups import (
-    FetchingMembers,
+    GroupTopicOffsets,
     ResetOffsetsResult,
     ResetTopic,
     ShareGroupDescription,
     ShareGroupListing,
-    ShareGroupOffsets,
     ShareGroupServiceConfig,
 )
-from sharequeue.protocol.messages.in_flight import ListInFlightResponse, RecordLife
+from sharequeue.protocol.messages.in_flight import ListInFlightResponse, RecordChange, RecordLife, Window
 from sharequeue.protocol.messages.records import ProduceRecord, RecordPage
-from sharequeue.protocol.messages.reports import ActivityEntry
+from sharequeue.protocol.messages.reports import ActivityEntry, GroupAttention, SampleList
 from sharequeue.protocol.messages.scheduled import (
     CancelledRecords,
     ScheduleDescription,
@@ -55,40 +54,78 @@ class Admin(OperatorCalls):
                 print(topic.name)
     """
 
-    async def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, str] = {}) -> Topic:
-        """Create a topic."""
-        return await self._call(Topic, apis.CREATE_TOPIC, {}, name=name, partitions=partitions, config=config)
-
-    def list_topics(self, *, page_size: int = 1000) -> AsyncIterator[TopicListing]:
-        """List topics by name, a page at a time."""
-        return self._items("topics", apis.LIST_TOPICS, {}, page_size=page_size)
-
-    async def describe_topic(self, topic: str) -> TopicDescription:
-        """Describe a topic: settings and the offsets of its partitions."""
-        return await self._call(TopicDescription, apis.DESCRIBE_TOPIC, {"topic": topic})
-
-    async def update_topic(
-        self, topic: str, *, partitions: int | None = None, config: Mapping[str, str] = {}, reset: Sequence[str] = ()
-    ) -> Topic:
-        """Add partitions or change settings."""
+    async def create_key(
+        self, principal: str, *, expires_at_ms: int | None = None, description: str = ""
+    ) -> CreatedKey:
+        """Make a key of a principal; its text is in this answer alone."""
         return await self._call(
-            Topic, apis.UPDATE_TOPIC, {"topic": topic}, partitions=partitions, config=config, reset=reset
+            CreatedKey, apis.CREATE_KEY, {}, principal=principal, expires_at_ms=expires_at_ms, description=description
         )
 
-    async def delete_topic(self, topic: str) -> None:
-        """Delete a topic, its records and every group's state for it."""
-        await self._call(object, apis.DELETE_TOPIC, {"topic": topic})
+    def list_keys(self, *, principal: str | None = None, page_size: int = 100) -> AsyncIterator[KeyDescription]:
+        """List keys by id, a page at a time, without their secrets."""
+        return self._items("keys", apis.LIST_KEYS, {}, principal=principal, page_size=page_size)
 
-    async def delete_records(
-        self,
-        topic: str,
-        partitions: Sequence[DeleteRecordsPartition | Mapping[str, Any]],
-        *,
-        topic_id: str | None = None,
-    ) -> DeletedRecords:
-        """Delete records below an offset; -1 is the log end. Every gateway knows it within a second."""
+    async def rotate_key(
+        self, key_id: str, *, overlap_ms: int = 86400000, expires_at_ms: int | None = None
+    ) -> CreatedKey:
+        """Make another key of the same principal; the old one holds for `overlap_ms` more."""
         return await self._call(
-            DeletedRecords, apis.DELETE_RECORDS, {"topic": topic}, partitions=partitions, topic_id=topic_id
+            CreatedKey, apis.ROTATE_KEY, {"key_id": key_id}, overlap_ms=overlap_ms, expires_at_ms=expires_at_ms
+        )
+
+    async def revoke_key(self, key_id: str) -> KeyDescription:
+        """Revoke a key: within 5 seconds no gateway takes it any more."""
+        return await self._call(KeyDescription, apis.REVOKE_KEY, {"key_id": key_id})
+
+    async def revoke_keys(self, made_before_ms: int) -> RevokedKeys:
+        """Revoke every key that was made before a time."""
+        return await self._call(RevokedKeys, apis.REVOKE_KEYS, {}, made_before_ms=made_before_ms)
+
+    async def add_acls(self, acls: Sequence[Acl | Mapping[str, Any]]) -> AclList:
+        """Add rights of principals."""
+        return await self._call(AclList, apis.ADD_ACLS, {}, acls=acls)
+
+    async def list_acls(
+        self,
+        *,
+        principal: str | None = None,
+        operation: Literal["READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "ALTER"] | None = None,
+        resource_type: Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"] | None = None,
+        resource_name: str | None = None,
+        pattern_type: Literal["LITERAL", "PREFIXED"] | None = None,
+    ) -> AclList:
+        """List rights."""
+        return await self._call(
+            AclList,
+            apis.LIST_ACLS,
+            {},
+            principal=principal,
+            operation=operation,
+            resource_type=resource_type,
+            resource_name=resource_name,
+            pattern_type=pattern_type,
+        )
+
+    async def remove_acls(
+        self,
+        *,
+        principal: str | None = None,
+        operation: Literal["READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "ALTER"] | None = None,
+        resource_type: Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"] | None = None,
+        resource_name: str | None = None,
+        pattern_type: Literal["LITERAL", "PREFIXED"] | None = None,
+    ) -> AclList:
+        """Remove the rights that have these members; answers those that were removed."""
+        return await self._call(
+            AclList,
+            apis.REMOVE_ACLS,
+            {},
+            principal=principal,
+            operation=operation,
+            resource_type=resource_type,
+            resource_name=resource_name,
+            pattern_type=pattern_type,
         )
 
     def list_dead_letters(
@@ -211,9 +248,9 @@ class Admin(OperatorCalls):
         """Get the service-wide settings of groups, and which of a group's own they clamp."""
         return await self._call(ShareGroupServiceConfig, apis.GET_SHARE_GROUP_SERVICE_CONFIG, {"group": group})
 
-    async def list_share_group_offsets(self, group: str) -> ShareGroupOffsets:
-        """List the start offset and the lag of every share-partition of a group."""
-        return await self._call(ShareGroupOffsets, apis.LIST_SHARE_GROUP_OFFSETS, {"group": group})
+    def list_share_group_offsets(self, group: str, *, page_size: int = 1000) -> AsyncIterator[GroupTopicOffsets]:
+        """List the start offset and the lag of every share-partition of a group, a page at a time."""
+        return self._items("topics", apis.LIST_SHARE_GROUP_OFFSETS, {"group": group}, page_size=page_size)
 
     def list_in_flight_records(
         self,
@@ -253,23 +290,66 @@ class Admin(OperatorCalls):
             page_size=page_size,
         )
 
-    async def list_fetching_members(self, group: str) -> FetchingMembers:
-        """List the members of a group that fetched, acknowledged or renewed in the last minute, or read a stream."""
-        return await self._call(FetchingMembers, apis.LIST_FETCHING_MEMBERS, {"group": group})
+    async def describe_window(
+        self,
+        group: str,
+        topic: str,
+        partition: int,
+        *,
+        from_offset: int | None = None,
+        to_offset: int | None = None,
+        buckets: int = 100,
+    ) -> Window:
+        """Count what a group does with the offsets of a partition, in up to 1,000 buckets of equal size."""
+        return await self._call(
+            Window,
+            apis.DESCRIBE_WINDOW,
+            {"group": group, "topic": topic, "partition": partition},
+            from_offset=from_offset,
+            to_offset=to_offset,
+            buckets=buckets,
+        )
+
+    async def change_record(
+        self,
+        group: str,
+        topic: str,
+        partition: int,
+        offset: int,
+        action: Literal["release", "reject", "extend", "deliver_now"],
+        delivery_count: int,
+        *,
+        reason: str | None = None,
+        delay_ms: int | None = None,
+        lock_duration_ms: int | None = None,
+    ) -> RecordChange:
+        """Release, reject or extend a held record by hand; deliver a delayed one now, or reject it."""
+        return await self._call(
+            RecordChange,
+            apis.CHANGE_RECORD,
+            {"group": group, "topic": topic, "partition": partition, "offset": offset},
+            action=action,
+            delivery_count=delivery_count,
+            reason=reason,
+            delay_ms=delay_ms,
+            lock_duration_ms=lock_duration_ms,
+        )
 
     async def leave_share_group(self, group: str, member_id: str) -> None:
         """Leave a group: the member's waiting fetches end, its share session is closed, and its records are
         released."""
         await self._call(object, apis.LEAVE_SHARE_GROUP, {"group": group, "member_id": member_id})
 
-    def list_share_groups(self, *, state: str | None = None, page_size: int = 1000) -> AsyncIterator[ShareGroupListing]:
+    def list_share_groups(
+        self, *, state: str | None = None, work: bool = False, page_size: int = 1000
+    ) -> AsyncIterator[ShareGroupListing]:
         """List groups by id, a page at a time."""
-        return self._items("groups", apis.LIST_SHARE_GROUPS, {}, state=state, page_size=page_size)
+        return self._items("groups", apis.LIST_SHARE_GROUPS, {}, state=state, work=work, page_size=page_size)
 
     async def describe_share_group(
         self, group: str, *, page_size: int = 1000, page_token: str | None = None
     ) -> ShareGroupDescription:
-        """Describe a group: its state, epochs and members, and the assignment of each member."""
+        """Describe a group: its state and its members, what it has to do now, and who works on it."""
         return await self._call(
             ShareGroupDescription,
             apis.DESCRIBE_SHARE_GROUP,
@@ -309,6 +389,75 @@ class Admin(OperatorCalls):
     async def delete_share_group_offsets(self, group: str, topic: str, *, force: bool = False) -> None:
         """Delete the offsets of a group that is not in use in a topic."""
         await self._call(object, apis.DELETE_SHARE_GROUP_OFFSETS, {"group": group, "topic": topic}, force=force)
+
+    async def read_records(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        offset: int = 0,
+        max_records: int = 500,
+        max_bytes: int = 52428800,
+        isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+        topic_id: str | None = None,
+    ) -> RecordPage:
+        """Read records by offset, without a group and without locks."""
+        return await self._call(
+            RecordPage,
+            apis.READ_RECORDS,
+            {"topic": topic, "partition": partition},
+            offset=offset,
+            max_records=max_records,
+            max_bytes=max_bytes,
+            isolation_level=isolation_level,
+            topic_id=topic_id,
+        )
+
+    def list_activity(
+        self,
+        *,
+        from_ms: int = 0,
+        to_ms: int | None = None,
+        group_id: str | None = None,
+        topic: str | None = None,
+        page_size: int = 1000,
+    ) -> AsyncIterator[ActivityEntry]:
+        """Report the records that went through the queue, by hour, group and partition, a page at a time."""
+        return self._items(
+            "activity",
+            apis.LIST_ACTIVITY,
+            {},
+            from_ms=from_ms,
+            to_ms=to_ms,
+            group_id=group_id,
+            topic=topic,
+            page_size=page_size,
+        )
+
+    async def list_samples(
+        self,
+        *,
+        group_id: str | None = None,
+        topic: str | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        step_ms: int = 10000,
+    ) -> SampleList:
+        """Report what the cluster, a group or a topic had to do, and did, over the last day."""
+        return await self._call(
+            SampleList,
+            apis.LIST_SAMPLES,
+            {},
+            group_id=group_id,
+            topic=topic,
+            from_ms=from_ms,
+            to_ms=to_ms,
+            step_ms=step_ms,
+        )
+
+    def list_groups_by_attention(self, *, page_size: int = 100) -> AsyncIterator[GroupAttention]:
+        """List groups in the order of their need for attention, each with its work, its workers and the reasons."""
+        return self._items("groups", apis.LIST_ATTENTION, {}, page_size=page_size)
 
     def list_scheduled_records(self, topic: str, *, page_size: int = 1000) -> AsyncIterator[ScheduledListing]:
         """List and count the scheduled records of a topic, the next one due first."""
@@ -365,6 +514,42 @@ class Admin(OperatorCalls):
         """List the schedules of a topic by name."""
         return await self._call(ScheduleList, apis.LIST_SCHEDULES, {"topic": topic})
 
+    async def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, str] = {}) -> Topic:
+        """Create a topic."""
+        return await self._call(Topic, apis.CREATE_TOPIC, {}, name=name, partitions=partitions, config=config)
+
+    def list_topics(self, *, page_size: int = 1000) -> AsyncIterator[TopicListing]:
+        """List topics by name, a page at a time."""
+        return self._items("topics", apis.LIST_TOPICS, {}, page_size=page_size)
+
+    async def describe_topic(self, topic: str) -> TopicDescription:
+        """Describe a topic: settings and the offsets of its partitions."""
+        return await self._call(TopicDescription, apis.DESCRIBE_TOPIC, {"topic": topic})
+
+    async def update_topic(
+        self, topic: str, *, partitions: int | None = None, config: Mapping[str, str] = {}, reset: Sequence[str] = ()
+    ) -> Topic:
+        """Add partitions or change settings."""
+        return await self._call(
+            Topic, apis.UPDATE_TOPIC, {"topic": topic}, partitions=partitions, config=config, reset=reset
+        )
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic, its records and every group's state for it."""
+        await self._call(object, apis.DELETE_TOPIC, {"topic": topic})
+
+    async def delete_records(
+        self,
+        topic: str,
+        partitions: Sequence[DeleteRecordsPartition | Mapping[str, Any]],
+        *,
+        topic_id: str | None = None,
+    ) -> DeletedRecords:
+        """Delete records below an offset; -1 is the log end. Every gateway knows it within a second."""
+        return await self._call(
+            DeletedRecords, apis.DELETE_RECORDS, {"topic": topic}, partitions=partitions, topic_id=topic_id
+        )
+
     async def terminate_transaction(self, transaction: str) -> EndedTransaction:
         """Abort a transaction as an operator: one that holds back the readers of committed records."""
         return await self._call(EndedTransaction, apis.TERMINATE_TRANSACTION, {"transaction": transaction})
@@ -392,121 +577,3 @@ class Admin(OperatorCalls):
     async def describe_transaction(self, transaction: str) -> TransactionDescription:
         """Describe a transaction: its state, and the partitions that it wrote to."""
         return await self._call(TransactionDescription, apis.DESCRIBE_TRANSACTION, {"transaction": transaction})
-
-    async def create_key(
-        self, principal: str, *, expires_at_ms: int | None = None, description: str = ""
-    ) -> CreatedKey:
-        """Make a key of a principal; its text is in this answer alone."""
-        return await self._call(
-            CreatedKey, apis.CREATE_KEY, {}, principal=principal, expires_at_ms=expires_at_ms, description=description
-        )
-
-    def list_keys(self, *, principal: str | None = None, page_size: int = 100) -> AsyncIterator[KeyDescription]:
-        """List keys by id, a page at a time, without their secrets."""
-        return self._items("keys", apis.LIST_KEYS, {}, principal=principal, page_size=page_size)
-
-    async def rotate_key(
-        self, key_id: str, *, overlap_ms: int = 86400000, expires_at_ms: int | None = None
-    ) -> CreatedKey:
-        """Make another key of the same principal; the old one holds for `overlap_ms` more."""
-        return await self._call(
-            CreatedKey, apis.ROTATE_KEY, {"key_id": key_id}, overlap_ms=overlap_ms, expires_at_ms=expires_at_ms
-        )
-
-    async def revoke_key(self, key_id: str) -> KeyDescription:
-        """Revoke a key: within 5 seconds no gateway takes it any more."""
-        return await self._call(KeyDescription, apis.REVOKE_KEY, {"key_id": key_id})
-
-    async def revoke_keys(self, made_before_ms: int) -> RevokedKeys:
-        """Revoke every key that was made before a time."""
-        return await self._call(RevokedKeys, apis.REVOKE_KEYS, {}, made_before_ms=made_before_ms)
-
-    async def add_acls(self, acls: Sequence[Acl | Mapping[str, Any]]) -> AclList:
-        """Add rights of principals."""
-        return await self._call(AclList, apis.ADD_ACLS, {}, acls=acls)
-
-    async def list_acls(
-        self,
-        *,
-        principal: str | None = None,
-        operation: Literal["READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "ALTER"] | None = None,
-        resource_type: Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"] | None = None,
-        resource_name: str | None = None,
-        pattern_type: Literal["LITERAL", "PREFIXED"] | None = None,
-    ) -> AclList:
-        """List rights."""
-        return await self._call(
-            AclList,
-            apis.LIST_ACLS,
-            {},
-            principal=principal,
-            operation=operation,
-            resource_type=resource_type,
-            resource_name=resource_name,
-            pattern_type=pattern_type,
-        )
-
-    async def remove_acls(
-        self,
-        *,
-        principal: str | None = None,
-        operation: Literal["READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "ALTER"] | None = None,
-        resource_type: Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"] | None = None,
-        resource_name: str | None = None,
-        pattern_type: Literal["LITERAL", "PREFIXED"] | None = None,
-    ) -> AclList:
-        """Remove the rights that have these members; answers those that were removed."""
-        return await self._call(
-            AclList,
-            apis.REMOVE_ACLS,
-            {},
-            principal=principal,
-            operation=operation,
-            resource_type=resource_type,
-            resource_name=resource_name,
-            pattern_type=pattern_type,
-        )
-
-    def list_activity(
-        self,
-        *,
-        from_ms: int = 0,
-        to_ms: int | None = None,
-        group_id: str | None = None,
-        topic: str | None = None,
-        page_size: int = 1000,
-    ) -> AsyncIterator[ActivityEntry]:
-        """Report the records that went through the queue, by hour, group and partition, a page at a time."""
-        return self._items(
-            "activity",
-            apis.LIST_ACTIVITY,
-            {},
-            from_ms=from_ms,
-            to_ms=to_ms,
-            group_id=group_id,
-            topic=topic,
-            page_size=page_size,
-        )
-
-    async def read_records(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        offset: int = 0,
-        max_records: int = 500,
-        max_bytes: int = 52428800,
-        isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
-        topic_id: str | None = None,
-    ) -> RecordPage:
-        """Read records by offset, without a group and without locks."""
-        return await self._call(
-            RecordPage,
-            apis.READ_RECORDS,
-            {"topic": topic, "partition": partition},
-            offset=offset,
-            max_records=max_records,
-            max_bytes=max_bytes,
-            isolation_level=isolation_level,
-            topic_id=topic_id,
-        )

@@ -21,17 +21,16 @@ from sharequeue.client.sending import Produced
 from sharequeue.protocol.messages.access import Acl, AclList, CreatedKey, KeyDescription, RevokedKeys
 from sharequeue.protocol.messages.dead_letters import DeadLetter, DropResult, RedriveResult
 from sharequeue.protocol.messages.groups import (
-    FetchingMembers,
+    GroupTopicOffsets,
     ResetOffsetsResult,
     ResetTopic,
     ShareGroupDescription,
     ShareGroupListing,
-    ShareGroupOffsets,
     ShareGroupServiceConfig,
 )
-from sharequeue.protocol.messages.in_flight import ListInFlightResponse, RecordLife
+from sharequeue.protocol.messages.in_flight import ListInFlightResponse, RecordChange, RecordLife, Window
 from sharequeue.protocol.messages.records import ProduceRecord, RecordPage
-from sharequeue.protocol.messages.reports import ActivityEntry
+from sharequeue.protocol.messages.reports import ActivityEntry, GroupAttention, SampleList
 from sharequeue.protocol.messages.scheduled import (
     CancelledRecords,
     ScheduleDescription,
@@ -119,7 +118,6 @@ class Producer(OwnThread[client.Producer]):
         value: Any,
         *,
         timestamp_ms: int | None = None,
-        unique: Mapping[str, int] | None = None,
         **options: Unpack[SendOptions],
     ) -> Produced: ...
     def send(
@@ -132,7 +130,7 @@ class Producer(OwnThread[client.Producer]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         idempotency_key: str | None = None,
-        unique: Mapping[str, int] | None = None,
+        unique: Mapping[str, int | str] | None = None,
         delay_ms: int | None = None,
         deliver_at_ms: int | None = None,
     ) -> Produced | Scheduled:
@@ -142,7 +140,8 @@ class Producer(OwnThread[client.Producer]):
             value: any JSON, bytes, msgspec.Raw (JSON as it stands) or None (a tombstone).
             idempotency_key: a repeat with this key and the same record, within 24 hours and by any program, gets the
                 first answer. Such a record has a request of its own. unique: as in produceRecords: {"within_ms": …}
-                appends the record only if its key is new in the topic for so long; else the place is that of the first.
+                or {"until_group": …} appends the record only if its key is new in the topic for so long; else the place
+                is that of the first.
             delay_ms, deliver_at_ms: as in `schedule`; then the answer is that of `schedule`.
         Raises: ApiError: the service's problem; if `definite`, the record was certainly not appended. ValueError: an
             argument that the service does not take, or that does not go with another.
@@ -570,7 +569,8 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
         """End the loops over the consumer and over what its last poll returned; a poll under way returns nothing.
 
         What the program has not begun goes back at once, as no attempt. It may finish the record in hand, settle it and
-        `close`. Any thread and any signal handler may call this, at any time.
+        `close`. If the service is away then, records come again when their locks end. Any thread and any signal handler
+        may call this, at any time.
         """
         self._inner.stop()
 
@@ -718,39 +718,73 @@ class Admin(OwnThread[client.Admin]):
         """Close the connections."""
         self._end(self._inner.close)
 
-    def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, str] = {}) -> Topic:
-        """Create a topic."""
-        return self._thread.wait_for(lambda: self._inner.create_topic(name, partitions=partitions, config=config))
-
-    def list_topics(self, *, page_size: int = 1000) -> Iterator[TopicListing]:
-        """List topics by name, a page at a time."""
-        return self._thread.iterate(lambda: self._inner.list_topics(page_size=page_size))
-
-    def describe_topic(self, topic: str) -> TopicDescription:
-        """Describe a topic: settings and the offsets of its partitions."""
-        return self._thread.wait_for(lambda: self._inner.describe_topic(topic))
-
-    def update_topic(
-        self, topic: str, *, partitions: int | None = None, config: Mapping[str, str] = {}, reset: Sequence[str] = ()
-    ) -> Topic:
-        """Add partitions or change settings."""
+    def create_key(self, principal: str, *, expires_at_ms: int | None = None, description: str = "") -> CreatedKey:
+        """Make a key of a principal; its text is in this answer alone."""
         return self._thread.wait_for(
-            lambda: self._inner.update_topic(topic, partitions=partitions, config=config, reset=reset)
+            lambda: self._inner.create_key(principal, expires_at_ms=expires_at_ms, description=description)
         )
 
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic, its records and every group's state for it."""
-        self._thread.wait_for(lambda: self._inner.delete_topic(topic))
+    def list_keys(self, *, principal: str | None = None, page_size: int = 100) -> Iterator[KeyDescription]:
+        """List keys by id, a page at a time, without their secrets."""
+        return self._thread.iterate(lambda: self._inner.list_keys(principal=principal, page_size=page_size))
 
-    def delete_records(
+    def rotate_key(self, key_id: str, *, overlap_ms: int = 86400000, expires_at_ms: int | None = None) -> CreatedKey:
+        """Make another key of the same principal; the old one holds for `overlap_ms` more."""
+        return self._thread.wait_for(
+            lambda: self._inner.rotate_key(key_id, overlap_ms=overlap_ms, expires_at_ms=expires_at_ms)
+        )
+
+    def revoke_key(self, key_id: str) -> KeyDescription:
+        """Revoke a key: within 5 seconds no gateway takes it any more."""
+        return self._thread.wait_for(lambda: self._inner.revoke_key(key_id))
+
+    def revoke_keys(self, made_before_ms: int) -> RevokedKeys:
+        """Revoke every key that was made before a time."""
+        return self._thread.wait_for(lambda: self._inner.revoke_keys(made_before_ms))
+
+    def add_acls(self, acls: Sequence[Acl | Mapping[str, Any]]) -> AclList:
+        """Add rights of principals."""
+        return self._thread.wait_for(lambda: self._inner.add_acls(acls))
+
+    def list_acls(
         self,
-        topic: str,
-        partitions: Sequence[DeleteRecordsPartition | Mapping[str, Any]],
         *,
-        topic_id: str | None = None,
-    ) -> DeletedRecords:
-        """Delete records below an offset; -1 is the log end. Every gateway knows it within a second."""
-        return self._thread.wait_for(lambda: self._inner.delete_records(topic, partitions, topic_id=topic_id))
+        principal: str | None = None,
+        operation: Literal["READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "ALTER"] | None = None,
+        resource_type: Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"] | None = None,
+        resource_name: str | None = None,
+        pattern_type: Literal["LITERAL", "PREFIXED"] | None = None,
+    ) -> AclList:
+        """List rights."""
+        return self._thread.wait_for(
+            lambda: self._inner.list_acls(
+                principal=principal,
+                operation=operation,
+                resource_type=resource_type,
+                resource_name=resource_name,
+                pattern_type=pattern_type,
+            )
+        )
+
+    def remove_acls(
+        self,
+        *,
+        principal: str | None = None,
+        operation: Literal["READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "ALTER"] | None = None,
+        resource_type: Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"] | None = None,
+        resource_name: str | None = None,
+        pattern_type: Literal["LITERAL", "PREFIXED"] | None = None,
+    ) -> AclList:
+        """Remove the rights that have these members; answers those that were removed."""
+        return self._thread.wait_for(
+            lambda: self._inner.remove_acls(
+                principal=principal,
+                operation=operation,
+                resource_type=resource_type,
+                resource_name=resource_name,
+                pattern_type=pattern_type,
+            )
+        )
 
     def list_dead_letters(
         self,
@@ -870,9 +904,9 @@ class Admin(OwnThread[client.Admin]):
         """Get the service-wide settings of groups, and which of a group's own they clamp."""
         return self._thread.wait_for(lambda: self._inner.get_share_group_service_config(group))
 
-    def list_share_group_offsets(self, group: str) -> ShareGroupOffsets:
-        """List the start offset and the lag of every share-partition of a group."""
-        return self._thread.wait_for(lambda: self._inner.list_share_group_offsets(group))
+    def list_share_group_offsets(self, group: str, *, page_size: int = 1000) -> Iterator[GroupTopicOffsets]:
+        """List the start offset and the lag of every share-partition of a group, a page at a time."""
+        return self._thread.iterate(lambda: self._inner.list_share_group_offsets(group, page_size=page_size))
 
     def list_in_flight_records(
         self,
@@ -902,23 +936,66 @@ class Admin(OwnThread[client.Admin]):
             lambda: self._inner.find_records(group, topic, key, partition=partition, page_size=page_size)
         )
 
-    def list_fetching_members(self, group: str) -> FetchingMembers:
-        """List the members of a group that fetched, acknowledged or renewed in the last minute, or read a stream."""
-        return self._thread.wait_for(lambda: self._inner.list_fetching_members(group))
+    def describe_window(
+        self,
+        group: str,
+        topic: str,
+        partition: int,
+        *,
+        from_offset: int | None = None,
+        to_offset: int | None = None,
+        buckets: int = 100,
+    ) -> Window:
+        """Count what a group does with the offsets of a partition, in up to 1,000 buckets of equal size."""
+        return self._thread.wait_for(
+            lambda: self._inner.describe_window(
+                group, topic, partition, from_offset=from_offset, to_offset=to_offset, buckets=buckets
+            )
+        )
+
+    def change_record(
+        self,
+        group: str,
+        topic: str,
+        partition: int,
+        offset: int,
+        action: Literal["release", "reject", "extend", "deliver_now"],
+        delivery_count: int,
+        *,
+        reason: str | None = None,
+        delay_ms: int | None = None,
+        lock_duration_ms: int | None = None,
+    ) -> RecordChange:
+        """Release, reject or extend a held record by hand; deliver a delayed one now, or reject it."""
+        return self._thread.wait_for(
+            lambda: self._inner.change_record(
+                group,
+                topic,
+                partition,
+                offset,
+                action,
+                delivery_count,
+                reason=reason,
+                delay_ms=delay_ms,
+                lock_duration_ms=lock_duration_ms,
+            )
+        )
 
     def leave_share_group(self, group: str, member_id: str) -> None:
         """Leave a group: the member's waiting fetches end, its share session is closed, and its records are
         released."""
         self._thread.wait_for(lambda: self._inner.leave_share_group(group, member_id))
 
-    def list_share_groups(self, *, state: str | None = None, page_size: int = 1000) -> Iterator[ShareGroupListing]:
+    def list_share_groups(
+        self, *, state: str | None = None, work: bool = False, page_size: int = 1000
+    ) -> Iterator[ShareGroupListing]:
         """List groups by id, a page at a time."""
-        return self._thread.iterate(lambda: self._inner.list_share_groups(state=state, page_size=page_size))
+        return self._thread.iterate(lambda: self._inner.list_share_groups(state=state, work=work, page_size=page_size))
 
     def describe_share_group(
         self, group: str, *, page_size: int = 1000, page_token: str | None = None
     ) -> ShareGroupDescription:
-        """Describe a group: its state, epochs and members, and the assignment of each member."""
+        """Describe a group: its state and its members, what it has to do now, and who works on it."""
         return self._thread.wait_for(
             lambda: self._inner.describe_share_group(group, page_size=page_size, page_token=page_token)
         )
@@ -948,6 +1025,66 @@ class Admin(OwnThread[client.Admin]):
     def delete_share_group_offsets(self, group: str, topic: str, *, force: bool = False) -> None:
         """Delete the offsets of a group that is not in use in a topic."""
         self._thread.wait_for(lambda: self._inner.delete_share_group_offsets(group, topic, force=force))
+
+    def read_records(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        offset: int = 0,
+        max_records: int = 500,
+        max_bytes: int = 52428800,
+        isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+        topic_id: str | None = None,
+    ) -> RecordPage:
+        """Read records by offset, without a group and without locks."""
+        return self._thread.wait_for(
+            lambda: self._inner.read_records(
+                topic,
+                partition,
+                offset=offset,
+                max_records=max_records,
+                max_bytes=max_bytes,
+                isolation_level=isolation_level,
+                topic_id=topic_id,
+            )
+        )
+
+    def list_activity(
+        self,
+        *,
+        from_ms: int = 0,
+        to_ms: int | None = None,
+        group_id: str | None = None,
+        topic: str | None = None,
+        page_size: int = 1000,
+    ) -> Iterator[ActivityEntry]:
+        """Report the records that went through the queue, by hour, group and partition, a page at a time."""
+        return self._thread.iterate(
+            lambda: self._inner.list_activity(
+                from_ms=from_ms, to_ms=to_ms, group_id=group_id, topic=topic, page_size=page_size
+            )
+        )
+
+    def list_samples(
+        self,
+        *,
+        group_id: str | None = None,
+        topic: str | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        step_ms: int = 10000,
+    ) -> SampleList:
+        """Report what the cluster, a group or a topic had to do, and did, over the last day."""
+        return self._thread.wait_for(
+            lambda: self._inner.list_samples(
+                group_id=group_id, topic=topic, from_ms=from_ms, to_ms=to_ms, step_ms=step_ms
+            )
+        )
+
+    def list_groups_by_attention(self, *, page_size: int = 100) -> Iterator[GroupAttention]:
+        """List groups in the order of their need for attention, each with its work, its workers and the reasons."""
+        return self._thread.iterate(lambda: self._inner.list_groups_by_attention(page_size=page_size))
 
     def list_scheduled_records(self, topic: str, *, page_size: int = 1000) -> Iterator[ScheduledListing]:
         """List and count the scheduled records of a topic, the next one due first."""
@@ -997,6 +1134,40 @@ class Admin(OwnThread[client.Admin]):
         """List the schedules of a topic by name."""
         return self._thread.wait_for(lambda: self._inner.list_schedules(topic))
 
+    def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, str] = {}) -> Topic:
+        """Create a topic."""
+        return self._thread.wait_for(lambda: self._inner.create_topic(name, partitions=partitions, config=config))
+
+    def list_topics(self, *, page_size: int = 1000) -> Iterator[TopicListing]:
+        """List topics by name, a page at a time."""
+        return self._thread.iterate(lambda: self._inner.list_topics(page_size=page_size))
+
+    def describe_topic(self, topic: str) -> TopicDescription:
+        """Describe a topic: settings and the offsets of its partitions."""
+        return self._thread.wait_for(lambda: self._inner.describe_topic(topic))
+
+    def update_topic(
+        self, topic: str, *, partitions: int | None = None, config: Mapping[str, str] = {}, reset: Sequence[str] = ()
+    ) -> Topic:
+        """Add partitions or change settings."""
+        return self._thread.wait_for(
+            lambda: self._inner.update_topic(topic, partitions=partitions, config=config, reset=reset)
+        )
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, its records and every group's state for it."""
+        self._thread.wait_for(lambda: self._inner.delete_topic(topic))
+
+    def delete_records(
+        self,
+        topic: str,
+        partitions: Sequence[DeleteRecordsPartition | Mapping[str, Any]],
+        *,
+        topic_id: str | None = None,
+    ) -> DeletedRecords:
+        """Delete records below an offset; -1 is the log end. Every gateway knows it within a second."""
+        return self._thread.wait_for(lambda: self._inner.delete_records(topic, partitions, topic_id=topic_id))
+
     def terminate_transaction(self, transaction: str) -> EndedTransaction:
         """Abort a transaction as an operator: one that holds back the readers of committed records."""
         return self._thread.wait_for(lambda: self._inner.terminate_transaction(transaction))
@@ -1024,111 +1195,3 @@ class Admin(OwnThread[client.Admin]):
     def describe_transaction(self, transaction: str) -> TransactionDescription:
         """Describe a transaction: its state, and the partitions that it wrote to."""
         return self._thread.wait_for(lambda: self._inner.describe_transaction(transaction))
-
-    def create_key(self, principal: str, *, expires_at_ms: int | None = None, description: str = "") -> CreatedKey:
-        """Make a key of a principal; its text is in this answer alone."""
-        return self._thread.wait_for(
-            lambda: self._inner.create_key(principal, expires_at_ms=expires_at_ms, description=description)
-        )
-
-    def list_keys(self, *, principal: str | None = None, page_size: int = 100) -> Iterator[KeyDescription]:
-        """List keys by id, a page at a time, without their secrets."""
-        return self._thread.iterate(lambda: self._inner.list_keys(principal=principal, page_size=page_size))
-
-    def rotate_key(self, key_id: str, *, overlap_ms: int = 86400000, expires_at_ms: int | None = None) -> CreatedKey:
-        """Make another key of the same principal; the old one holds for `overlap_ms` more."""
-        return self._thread.wait_for(
-            lambda: self._inner.rotate_key(key_id, overlap_ms=overlap_ms, expires_at_ms=expires_at_ms)
-        )
-
-    def revoke_key(self, key_id: str) -> KeyDescription:
-        """Revoke a key: within 5 seconds no gateway takes it any more."""
-        return self._thread.wait_for(lambda: self._inner.revoke_key(key_id))
-
-    def revoke_keys(self, made_before_ms: int) -> RevokedKeys:
-        """Revoke every key that was made before a time."""
-        return self._thread.wait_for(lambda: self._inner.revoke_keys(made_before_ms))
-
-    def add_acls(self, acls: Sequence[Acl | Mapping[str, Any]]) -> AclList:
-        """Add rights of principals."""
-        return self._thread.wait_for(lambda: self._inner.add_acls(acls))
-
-    def list_acls(
-        self,
-        *,
-        principal: str | None = None,
-        operation: Literal["READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "ALTER"] | None = None,
-        resource_type: Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"] | None = None,
-        resource_name: str | None = None,
-        pattern_type: Literal["LITERAL", "PREFIXED"] | None = None,
-    ) -> AclList:
-        """List rights."""
-        return self._thread.wait_for(
-            lambda: self._inner.list_acls(
-                principal=principal,
-                operation=operation,
-                resource_type=resource_type,
-                resource_name=resource_name,
-                pattern_type=pattern_type,
-            )
-        )
-
-    def remove_acls(
-        self,
-        *,
-        principal: str | None = None,
-        operation: Literal["READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "ALTER"] | None = None,
-        resource_type: Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"] | None = None,
-        resource_name: str | None = None,
-        pattern_type: Literal["LITERAL", "PREFIXED"] | None = None,
-    ) -> AclList:
-        """Remove the rights that have these members; answers those that were removed."""
-        return self._thread.wait_for(
-            lambda: self._inner.remove_acls(
-                principal=principal,
-                operation=operation,
-                resource_type=resource_type,
-                resource_name=resource_name,
-                pattern_type=pattern_type,
-            )
-        )
-
-    def list_activity(
-        self,
-        *,
-        from_ms: int = 0,
-        to_ms: int | None = None,
-        group_id: str | None = None,
-        topic: str | None = None,
-        page_size: int = 1000,
-    ) -> Iterator[ActivityEntry]:
-        """Report the records that went through the queue, by hour, group and partition, a page at a time."""
-        return self._thread.iterate(
-            lambda: self._inner.list_activity(
-                from_ms=from_ms, to_ms=to_ms, group_id=group_id, topic=topic, page_size=page_size
-            )
-        )
-
-    def read_records(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        offset: int = 0,
-        max_records: int = 500,
-        max_bytes: int = 52428800,
-        isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
-        topic_id: str | None = None,
-    ) -> RecordPage:
-        """Read records by offset, without a group and without locks."""
-        return self._thread.wait_for(
-            lambda: self._inner.read_records(
-                topic,
-                partition,
-                offset=offset,
-                max_records=max_records,
-                max_bytes=max_bytes,
-                isolation_level=isolation_level,
-                topic_id=topic_id,
-            )
-        )

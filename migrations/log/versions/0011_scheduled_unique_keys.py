@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "log_11"
-down_revision = "log_9"
+down_revision = "log_10"
 
 
 def upgrade() -> None:

@@ -5,7 +5,7 @@ import sys
 import click
 
 from sharequeue.cli.groups.choosing import all_groups_option, groups_argument, named_groups
-from sharequeue.cli.output import ask, decode, echo_json, explain, json_option, pages, run, say, show_table, url_option
+from sharequeue.cli.output import echo_json, explain, json_option, pages, run, say, show_table, url_option
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import (
     DescribeShareGroupQuery,
