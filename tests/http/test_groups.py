@@ -20,6 +20,7 @@ DEFAULTS = {
     "share.auto.offset.reset": "earliest",
     "share.isolation.level": "read_uncommitted",
     "share.renew.acknowledge.enable": "true",
+    "share.paused": "false",
     "share.assignment.interval.ms": "1000",
     "share.retry.backoff.ms": "",
     "share.retry.jitter.percent": "10",
