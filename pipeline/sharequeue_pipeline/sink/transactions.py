@@ -104,7 +104,7 @@ def _read(checkpoint: str, name: str) -> str:
 
 
 def _place(checkpoint: str, name: str) -> tuple[Any, str]:
-    """Where a file of a checkpoint is: a file system, and a path in it."""
+    """Find a file of a checkpoint. Returns: its file system, and the path in it."""
     path = f"{checkpoint.rstrip('/')}/{name}"
     parts = urlsplit(path)
     if parts.scheme in ("", "file"):
