@@ -42,7 +42,7 @@ export function Chart({ title, points, series, from, to, step, form = short, bar
   const [hover, set] = useState();
   const values = points.flatMap((point) => series.map((each) => each.value(point)).filter((value) => value !== undefined));
   const top = ceiling(Math.max(1, ...values)), right = width - 6, low = HEIGHT - BOTTOM;
-  const x = (ms) => LEFT + ((ms - from) / Math.max(1, to - from)) * (right - LEFT);
+  const x = (ms) => LEFT + ((Math.min(ms, to) - from) / Math.max(1, to - from)) * (right - LEFT);
   const y = (value) => low - (value / top) * (low - TOP);
   const tick = TICKS.find((each) => (to - from) / each <= Math.max(2, width / 110)) ?? TICKS.at(-1);
   const offset = new Date(from).getTimezoneOffset() * MINUTE;
