@@ -584,6 +584,21 @@ def _leader_api(base: Base, leading: Leading, delivering: Delivering) -> LeaderA
     )
 
 
+def _transactions_api(
+    base: Base, leading: Leading, delivering: Delivering, settings: Settings, owners: Owners, tokens: PageTokens
+) -> TransactionsApi:
+    return TransactionsApi(
+        leading.record_log.transactions,
+        delivering.commits,
+        base.database.query,
+        base.metadata,
+        delivering.members,
+        settings.transaction_max_timeout_ms,
+        owners,
+        tokens,
+    )
+
+
 def _apis(
     base: Base,
     leading: Leading,
@@ -627,16 +642,7 @@ def _apis(
             owners,
         ),
         _scheduled_api(base, leading, producer, owners, tokens),
-        TransactionsApi(
-            record_log.transactions,
-            delivering.commits,
-            base.database.query,
-            metadata,
-            delivering.members,
-            settings.transaction_max_timeout_ms,
-            owners,
-            tokens,
-        ),
+        _transactions_api(base, leading, delivering, settings, owners, tokens),
         _leader_api(base, leading, delivering),
         StreamLeaderApi(metadata, cluster, delivering.held, fetcher.fetches, streams),
         TopicsApi(coordinator, metadata, record_log),
