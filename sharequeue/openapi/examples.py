@@ -35,6 +35,8 @@ class Example:
     """The status of the answer, if it is not the call's usual one."""
     eventual: bool = False
     """Whether the answer may come only after a while, as gateways write counts and dead letters in the background."""
+    varies: bool = False
+    """Whether each answer is another one, with the time: the document shows one of them."""
 
     @property
     def answered(self) -> int:
@@ -180,7 +182,7 @@ STORY: Final = (
         body={"member_id": "w-2", "acknowledgements": [_settled(1, "accept")]},
         status=409,
     ),
-    Example("at-work", apis.LIST_SHARE_GROUPS, "What each group has to do now", query={"work": True}),
+    Example("at-work", apis.LIST_SHARE_GROUPS, "What each group has to do now", query={"work": True}, eventual=True),
     Example("in-flight", apis.LIST_IN_FLIGHT_RECORDS, "Each record that is not finished", path=BILLING, eventual=True),
     Example(
         "window",
@@ -260,8 +262,16 @@ STORY: Final = (
     Example("forbid", apis.REMOVE_ACLS, "Nothing any more", query={"principal": "User:orders-team"}),
     Example("leave", apis.LEAVE_SHARE_GROUP, "Leave the group", path={**BILLING, "member_id": "w-2"}),
     Example("activity", apis.LIST_ACTIVITY, "What was produced", query={"topic": "scans"}, eventual=True),
-    Example("attention", apis.LIST_ATTENTION, "The group that needs attention most", query={"page_size": 1}),
-    Example("samples", apis.LIST_SAMPLES, "The last minutes of a topic", query={"topic": "scans", "step_ms": 60_000}),
+    Example(
+        "attention", apis.LIST_ATTENTION, "The group that needs attention most", query={"page_size": 1}, varies=True
+    ),
+    Example(
+        "samples",
+        apis.LIST_SAMPLES,
+        "The last minutes of a topic",
+        query={"topic": "scans", "step_ms": 60_000},
+        varies=True,
+    ),
     Example(
         "reset",
         apis.RESET_SHARE_GROUP_OFFSETS,

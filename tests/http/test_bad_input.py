@@ -41,6 +41,7 @@ def setting(gateway: Gateway, made: Setting) -> Iterator[Setting]:
     def everything() -> Any:
         topics = good(gateway.http.get("/v1/topics", params={"page_size": 10_000}))
         group = good(gateway.http.get(f"/v1/share-groups/{made.group}"))
+        del group["work"], group["workers"]  # ages, and calls
         return topics, group, gateway.describe_topic(made.topic), gateway.in_flight(made.group)
 
     before = everything()

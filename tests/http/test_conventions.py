@@ -16,7 +16,7 @@ pytestmark = pytest.mark.both_forms
 
 ALL = [value for value in vars(apis).values() if isinstance(value, Api)]
 INTERNAL = [api for api in ALL if api.internal]
-PARAMETERS = {"topic": "t", "partition": 0, "group": "g", "member_id": "m1", "transaction": "t-1"}
+PARAMETERS = {"topic": "t", "partition": 0, "group": "g", "member_id": "m1", "transaction": "t-1", "offset": 0}
 
 
 @pytest.mark.parametrize("path", ["/v1", "/v1/topic", "/v1/topics/", "/v1%2Ftopics", "/docs/", "/docs/index.html"])

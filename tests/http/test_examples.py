@@ -33,6 +33,7 @@ PLAIN: Final[dict[str, Any]] = {
     "began_at_ms": NOW_MS,
     "died_at_ms": NOW_MS,
     "age_ms": 20,
+    "oldest_ready_age_ms": 981,
     "ended_at_ms": NOW_MS + 500,
     "timestamp_ms": NOW_MS,
     "max_timestamp_ms": NOW_MS,
@@ -107,7 +108,7 @@ class Player:
                 break
             assert time.monotonic() < deadline, (example.name, answer)
             time.sleep(0.1)
-        if answer is not None:
+        if answer is not None and (self._record or not example.varies):
             self.found[example.name] = answer
 
     def _call(self, example: Example) -> tuple[int, Any]:
@@ -187,7 +188,9 @@ def test_the_examples_are_answered_as_the_document_says(client: httpx.Client, da
         answers.cache_clear()
     for name, answer in player.found.items():
         assert answer == answers()[name], f"{name}: RENEW_OPENAPI=1 .venv/bin/pytest tests/http/test_examples.py"
-    assert answers().keys() == player.found.keys()
+    assert answers().keys() - player.found.keys() == {
+        example.name for example in STORY if example.varies and not record
+    }
 
 
 def documented() -> list[tuple[Api, dict[str, Any]]]:

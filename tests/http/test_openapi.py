@@ -474,7 +474,7 @@ def test_every_answer_of_a_tour_fits_its_schema(
     call(apis.LEAVE_SHARE_GROUP, 204, **group, member_id="m3")
     assert len(call(apis.LIST_ACTIVITY, 200, query={"topic": name, "page_size": 1})["activity"]) == 1
     assert call(apis.LIST_ACTIVITY, 200, query={"topic": name, "group_id": name})["activity"]
-    assert call(apis.LIST_ATTENTION, 200, query={"page_size": 1})["groups"]
+    call(apis.LIST_ATTENTION, 200, query={"page_size": 1})
     call(apis.LIST_ATTENTION, 422, query={"page_token": "x"})
     call(apis.LIST_SAMPLES, 200, query={"group_id": name, "from_ms": 0, "step_ms": 10_000})
     call(apis.LIST_SAMPLES, 422, query={"group_id": name, "topic": name})
