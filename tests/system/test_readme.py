@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from sharequeue.stack.stack import Stack
+from tests.http.calls import wait_until
 from tests.system.up_command import Up
 
 README = Path(__file__).parents[2] / "README.md"
@@ -151,19 +152,21 @@ def split_before(script: str, text: str) -> tuple[str, str]:
     return script[:at], script[at:]
 
 
-def test_the_worker_prints_the_output_it_shows(stack: Stack) -> None:
-    shown = ["Produced(topic='jobs', partition=0, offset=0, duplicate=False)", "1 1", "{('jobs', 0): 1}"]
+def test_the_worker_works(stack: Stack, tmp_path: Path) -> None:
     ((language, content),) = blocks(section(README, "A worker"))
-    assert language == "python"
-    done = subprocess.run(
-        [sys.executable, "-c", content.replace(PRINTED_URL, stack.url)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    assert done.stdout.splitlines() == shown
-    assert all(f"# {line}" in content for line in (shown[0], shown[-1]))
+    assert (language, content.splitlines()[0]) == ("python", "# shop.py")
+    (tmp_path / "shop.py").write_text(content.replace(PRINTED_URL, stack.url))
+    orders = {"records": [{"value": {}}, {"value": {"id": 1}}]}
+    assert httpx.post(f"{stack.url}/v1/topics/orders/records", json=orders, timeout=60).status_code == 200
+    command = [Path(sys.executable).with_name("sharequeue"), "work", "shop:app"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "packed 1\n"
+        worker.terminate()
+        assert worker.wait(60) == 0
+    letters = f"{stack.url}/v1/share-groups/fulfilment/dead-letters"
+    (letter,) = wait_until(lambda: httpx.get(letters, timeout=60).json()["dead_letters"])
+    assert letter["reason"] == "an order without an id"
 
 
 def test_an_answer_that_differs_is_noticed() -> None:
