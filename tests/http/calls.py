@@ -125,7 +125,7 @@ class Gateway:
 
     def offsets(self, group: str) -> Json:
         """Start offset and lag by (topic, partition)."""
-        listed = good(self.http.get(f"/v1/share-groups/{group}/offsets"))["topics"]
+        listed = good(self.http.get(f"/v1/share-groups/{group}/offsets", params={"page_size": 10_000}))["topics"]
         return {
             (topic["topic"], partition["partition"]): (partition["start_offset"], partition["lag"])
             for topic in listed

@@ -59,15 +59,14 @@ export function Group({ name }) {
   const config = useLive((signal) => get(at("share-groups", name, "config"), {}, signal), [name], 10_000);
   const isChosen = (row) => row.topic === query.topic && row.partition === Number(query.partition ?? 0);
   const live = useLive(async (signal) => {
-    const [offsets, fetching, group] = await Promise.all([
+    const [offsets, group] = await Promise.all([
       get(at("share-groups", name, "offsets"), { page_token: query.page }, signal),
-      get(at("share-groups", name, "fetching-members"), {}, signal),
       get(path, {}, signal),
     ]);
     const rows = offsets.topics.flatMap((topic) => topic.partitions.map((each) => ({ topic: topic.topic, ...each })));
     const places = await windows(name, rows.filter((row, index) => index < LOOKED || isChosen(row)), signal);
     const holders = await holdersOf(name, rows.filter((row) => places.get(placeOf(row))?.acquired > 0), signal);
-    return { rows, next: offsets.next_page_token, places, holders, fetching: fetching.members, group };
+    return { rows, next: offsets.next_page_token, places, holders, workers: group.workers ?? [], group };
   }, [name, query.page, query.topic, query.partition], 5000);
   const { rows = [], group } = live.data ?? {};
   const chosen = Math.max(0, rows.findIndex(isChosen));
@@ -75,7 +74,7 @@ export function Group({ name }) {
   const row = rows[chosen];
   const dead = rows.reduce((sum, each) => sum + (each.open_dead_letters ?? 0), 0);
   const changed = () => { live.refresh(); config.refresh(); };
-  const workers = live.data?.fetching.length; // those of the last minute, whether they have joined the group or not
+  const workers = live.data?.workers.length; // those of the last minute, whether they have joined the group or not
   const paused = config.data?.["share.paused"] === "true";
   return html`<div class="title"><h1><span class="kind">Group</span> ${name}</h1>
       ${group && html`<${Badge} kind=${workers ? "good" : "warn"}>${workers ? many(workers, "worker") : "no workers"}<//>`}
@@ -118,18 +117,19 @@ function Partitions({ rows, data, times, chosen, query, change }) {
 
 function Workers({ data, group }) {
   const members = new Map(data.group.members.map((member) => [member.member_id, member]));
-  const seen = new Map(data.fetching.map((member) => [member.member_id, member.seconds_ago]));
+  const seen = new Map(data.workers.map((member) => [member.member_id, member]));
   const held = (name) => data.holders.get(name)?.held ?? 0;
   const names = [...new Set([...data.holders.keys(), ...seen.keys(), ...members.keys()])].sort((one, other) => held(other) - held(one));
   const rows = names.map((name) => {
     const holder = data.holders.get(name), member = members.get(name);
     return [
       name,
-      member ? html`${member.client_host} <span class="dim">${member.client_id}</span>` : html`<span class="dim">has not joined</span>`,
+      member ? html`${member.client_host} <span class="dim">${member.client_id}</span>`
+        : html`${seen.get(name)?.client_host} <span class="dim">has not joined</span>`,
       num(held(name)),
       holder ? html`<${Link} names=${["groups", group]} query=${holder.place} title="The first of its records whose lock ends">
         <time title=${clock(holder.first)}>${distance(holder.first)}</time><//>` : "–",
-      num(holder?.attempt), seen.has(name) ? `${num(seen.get(name))} s ago` : html`<span class="dim">not in the last minute</span>`,
+      num(holder?.attempt), seen.has(name) ? `${num(seen.get(name).seconds_ago)} s ago` : html`<span class="dim">not in the last minute</span>`,
     ];
   });
   return html`<${Panel} title="Workers">
