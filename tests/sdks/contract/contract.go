@@ -231,7 +231,7 @@ var calls = map[string]called{
 		return c.UpdateShareGroupConfigWithResponse(ctx, g.text("group"), as[api.UpdateShareGroupConfigRequest](g.body))
 	},
 	"listShareGroupOffsets": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
-		return c.ListShareGroupOffsetsWithResponse(ctx, g.text("group"))
+		return c.ListShareGroupOffsetsWithResponse(ctx, g.text("group"), nil)
 	},
 	"resetShareGroupOffsets": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
 		return c.ResetShareGroupOffsetsWithResponse(ctx, g.text("group"), as[api.ResetShareGroupOffsetsRequest](g.body))
