@@ -51,7 +51,9 @@ def main() -> None:
     ).returncode:
         sys.exit(f"there is no tag {tag}: pyproject.toml has the version {version}, and git tag {tag} makes the tag")
     if not re.match(r"https://[^/]+/", given.address):
-        sys.exit(f"{given.address!r} is no address of pages: write --address https://forge.example/team/sharequeue")
+        sys.exit(
+            f"{given.address!r} is not the address of a site: write --address https://forge.example/team/sharequeue"
+        )
     made = given.out / version
     made.mkdir(parents=True, exist_ok=True)
     for old in made.iterdir():

@@ -55,7 +55,7 @@ def work(target: str, processes: int, grace: float, health_port: int | None, url
         app.urls = url.split(",")
     found = variables().options
     app.login = {**app.login, **{name: value for name, value in found.items() if value is not None}}
-    say(f"{len(app.tasks)} tasks: {', '.join(app.tasks)}")
+    say(f"tasks: {', '.join(app.tasks)}")
     sys.exit(run(app, grace_s=grace, health_port=health_port))
 
 

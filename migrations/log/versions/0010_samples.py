@@ -1,4 +1,4 @@
-"""What the cluster, each group and each topic had to do, and did, every ten seconds."""
+"""The work and the backlog of the cluster, each group and each topic, every ten seconds."""
 
 from sharequeue.stack.migrate import execute
 

@@ -77,7 +77,7 @@ async def config(
 @url_option
 @run
 async def pause(group: str, as_json: bool, url: str) -> None:
-    """Let fetches of GROUP acquire nothing: they wait as if the topics were empty. What is held goes on."""
+    """Pause GROUP: its fetches wait as if the topics were empty. Its members keep the records that they hold."""
     await _set_paused(url, group, "true", as_json)
     if not as_json:
         say(f"{group} is paused; records that its members hold stay theirs. `sharequeue groups resume` ends it")

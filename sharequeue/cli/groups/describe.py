@@ -1,4 +1,4 @@
-"""`sharequeue groups describe`: what groups have to do now, offsets and lag, members, or state."""
+"""`sharequeue groups describe`: the work of groups, their offsets and lag, members, or state."""
 
 import sys
 
@@ -40,7 +40,7 @@ async def describe(
     as_json: bool,
     url: str,
 ) -> None:
-    """Describe groups: what they have to do now and who works on it, or offsets and lag, members, or state."""
+    """Describe groups: their work and their workers, or offsets and lag, members, or state."""
     if [offsets, members, state].count(True) > 1:
         raise click.UsageError("give one of --offsets, --members, --state")
     if all_groups and not (group or offsets or members or state):

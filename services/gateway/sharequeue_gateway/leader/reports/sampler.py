@@ -52,7 +52,7 @@ class Sampler:
         self._totals = totals
         self._members = members
         self._known: dict[Node, dict[tuple[str, str], Counts]] = {}
-        """By gateway, group and topic: what had happened there at the last round."""
+        """The counts of the last round, by gateway, group and topic."""
         self._purged_ms = 0
         self.sampling: Sampling | None = None
 

@@ -163,7 +163,7 @@ class Sampling:
         return [(name, self._series[name].gathered) for name in (CLUSTER, *(name for _, name in longest))]
 
     def written(self, rows: Iterable[tuple[str, Counts]]) -> None:
-        """Rows are durable: what happens from now on gathers for the next ones."""
+        """Rows are durable: later counts gather for the next ones."""
         for name, counts in rows:
             series = self._series[name]
             series.written, series.written_at_ms = counts, self.at_ms
