@@ -75,11 +75,9 @@ class Guard(Protocol):
         """Check a decoded request. Returns: the names in it that are refused while the rest is served.
         Raises: ApiError: the whole call is refused."""
 
-    def shown(self, caller: Caller, api: Api, result: Any) -> Any:
-        """The result of a handler without the names that the caller may not see."""
-
-    def note(self, caller: Caller, api: Api, call: "Call") -> None:
-        """A call was served."""
+    def served(self, caller: Caller, api: Api, call: "Call", result: Any) -> Any:
+        """The result of a handler without the names that the caller may not see. The log gets a line, if the call has
+        one."""
 
 
 class Call(msgspec.Struct, eq=False):
@@ -254,9 +252,7 @@ class Endpoint:
     async def _guarded(self, guard: Guard, call: Call) -> Any:
         """Serve a call as its caller's rights are. Raises: ApiError."""
         call.refused = await guard.check(call.caller, self.api, call.path, call.request)
-        result = guard.shown(call.caller, self.api, await self._handler(call))
-        guard.note(call.caller, self.api, call)
-        return result
+        return guard.served(call.caller, self.api, call, await self._handler(call))
 
     def _decode(self, query: bytes, raw: bytes) -> Any:
         """The request as the call's type; None if it has none. Raises: InvalidRequest."""

@@ -58,8 +58,11 @@ class Api:
     access: Any = None
     """What a caller needs for this call, in the words of the protocol. A `Guard` reads it."""
     query_parameters: tuple[str, ...] = field(init=False, default=())
+    internal: bool = field(init=False, default=False)
+    """Whether only services make this call, with the cluster token."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "internal", self.tag == "Internal")
         if not self.changes:
             object.__setattr__(self, "idempotent", True)
         if self.method in ("GET", "DELETE") and self.request is not NO_BODY:
@@ -73,11 +76,6 @@ class Api:
     def changes(self) -> bool:
         """Return whether this call changes something, so that pages of foreign origins may not make it."""
         return self.method != "GET" or self.unsafe
-
-    @property
-    def internal(self) -> bool:
-        """Return whether only services make this call, with the cluster token."""
-        return self.tag == "Internal"
 
 
 _LONGEST_KNOWN: Final = 256

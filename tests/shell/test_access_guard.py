@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -30,10 +31,10 @@ KEY = make_key(bytes(range(8)), bytes(range(32)))
 HEADER = b"Bearer " + KEY.text.encode()
 
 
-def knowledge(expires_at_ms: int | None) -> AccessResponse:
+def knowledge(expires_at_ms: int | None, revision: int = 1) -> AccessResponse:
     """One key of User:a, and no rights."""
     key = StoredKey(key_id=KEY.key_id, digest=KEY.digest.hex(), principal="User:a", expires_at_ms=expires_at_ms)
-    return AccessResponse(revision=1, keys=[key], acls=[])
+    return AccessResponse(revision=revision, keys=[key], acls=[])
 
 
 def new_guard(*, known: bool = True, required: bool = True, stale_ms: int = 60_000) -> tuple[AccessGuard, AccessBook]:
@@ -66,7 +67,7 @@ def test_a_key_ends_when_it_says_and_when_it_is_removed() -> None:
     now_ms = Clock().now_ms()
     assert book.key_holds(KEY.key_id, now_ms)
     assert book.principal_holds("User:a", now_ms)
-    book.learn(knowledge(now_ms - 1))
+    book.learn(knowledge(now_ms - 1, revision=2))
     with pytest.raises(ApiError) as refused_later:  # its body came slowly
         asyncio.run(guard.check(caller, apis.LIST_TOPICS, {}, None))
     assert refused_later.value.status == 401
@@ -111,6 +112,35 @@ def test_another_name_is_decided_when_it_is_looked_up() -> None:
     assert refused.get("t") is None
     assert refused["v"].status == 403
     assert "t" not in refused
+
+
+@pytest.mark.parametrize(
+    ("api", "request_", "most"),
+    [
+        pytest.param(apis.FETCH_RECORDS, apis.FETCH_RECORDS.request(topics=["t"]), 9, id="fetch"),
+        pytest.param(apis.PRODUCE_RECORDS, apis.PRODUCE_RECORDS.request(records=[]), 9, id="produce"),
+    ],
+)
+def test_a_key_that_was_used_before_costs_few_functions(api: Api, request_: Any, most: int) -> None:
+    guard, book = new_guard()
+    book.rights = Rights((), ["User:a"])
+    guard._metadata.sure["t"] = 0  # type: ignore[index]  # the topic exists
+    path, called = {"group": "g", "topic": "t"}, []
+
+    def serve() -> None:
+        caller = call_of(guard, api, HEADER)
+        with pytest.raises(StopIteration):
+            guard.check(caller, api, path, request_).send(None)  # type: ignore[attr-defined]
+        guard.served(caller, api, Call(SimpleNamespace(), path, b"", request_, ""), {})  # type: ignore[arg-type]
+
+    serve()
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code) if event == "call" else None)
+    try:
+        serve()
+    finally:
+        sys.setprofile(None)
+    ours = [code.co_name for code in called if "sharequeue" in code.co_filename]
+    assert len(ours) <= most, ours
 
 
 def test_a_key_with_one_changed_character_is_found_by_its_checksum() -> None:

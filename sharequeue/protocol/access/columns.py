@@ -79,9 +79,9 @@ def cluster(operation: Operation) -> Need:
     return Need(operation, ResourceType.CLUSTER, lambda _, __: (CLUSTER_NAME,))
 
 
-def topics(operation: Operation, names: Callable[[Any], Iterable[str]], *, each: bool = False) -> Need:
+def topics(operation: Operation, names: Names, *, each: bool = False) -> Need:
     """An operation on the topics that a request names."""
-    return Need(operation, ResourceType.TOPIC, lambda _, request: names(request), each)
+    return Need(operation, ResourceType.TOPIC, names, each)
 
 
 def listed(resource_type: ResourceType) -> Need:

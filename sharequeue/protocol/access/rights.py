@@ -5,7 +5,7 @@ Only rights that allow exist. Without one, a call is refused. READ, WRITE, DELET
 dead-letter topic. Source: Kafka's AclAuthorizer; KIP-11, KIP-290.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -61,6 +61,22 @@ class Right(NamedTuple):
     pattern_type: PatternType
 
 
+class Answers(dict[str, bool]):
+    """Answers, by name, whether a principal may do one operation with resources of one type. It decides each once."""
+
+    def __init__(self, rights: "Rights", principal: str, operation: Operation, resource_type: ResourceType) -> None:
+        super().__init__()
+        self._rights = rights
+        self._of = principal, operation, resource_type
+
+    def __missing__(self, name: str) -> bool:
+        answer = self._rights.covers(*self._of, name)
+        if len(name) <= MAX_NAME_LENGTH:
+            self._rights.keep_one_more()
+            self[name] = answer
+        return answer
+
+
 class Rights:
     """All rights, ready to be asked. It never changes: other rights are another object."""
 
@@ -78,7 +94,8 @@ class Rights:
                     every = right.pattern_type is PatternType.LITERAL
                     prefixes.setdefault(of, set()).add("" if every else right.resource_name)
         self._prefixes = {of: tuple(sorted(names)) for of, names in prefixes.items()}
-        self._answers: dict[tuple[str, Operation, ResourceType, str], bool] = {}
+        self._answers: dict[tuple[str, Operation, ResourceType], Answers] = {}
+        self._kept = 0
 
     def names(
         self, principal: str, operation: Operation, resource_type: ResourceType
@@ -91,17 +108,28 @@ class Rights:
 
     def allows(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Return whether a right covers this, or the principal is a super user."""
-        asked = principal, operation, resource_type, name
-        answer = self._answers.get(asked)
-        if answer is None:
-            answer = self._covers(*asked)
+        return self.answers(principal, operation, resource_type)[name]
+
+    def answers(self, principal: str, operation: Operation, resource_type: ResourceType) -> Mapping[str, bool]:
+        """As `allows`, for any name: to be asked often."""
+        of = principal, operation, resource_type
+        found = self._answers.get(of)
+        if found is None:
             if len(self._answers) >= MOST_ANSWERS:
                 self._answers.clear()
-            if len(name) <= MAX_NAME_LENGTH:
-                self._answers[asked] = answer
-        return answer
+            found = self._answers[of] = Answers(self, *of)
+        return found
 
-    def _covers(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+    def keep_one_more(self) -> None:
+        """Count an answer that is kept. Those before are forgotten where they are too many."""
+        self._kept += 1
+        if self._kept > MOST_ANSWERS:
+            self._kept = 1
+            for answers in self._answers.values():
+                answers.clear()
+
+    def covers(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Decide what `allows` answers."""
         return (
             principal in self.super_users
             or (principal, operation, resource_type, name) in self._literal

@@ -1,6 +1,6 @@
 """Dead letters: calls of a gateway."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sharequeue.protocol.access.columns import Access, Need, group, topics
 from sharequeue.protocol.access.rights import Operation
@@ -17,13 +17,13 @@ from sharequeue.protocol.messages.dead_letters import (
 from sharequeue_http.forms.api import Api
 
 
-def _topic(request: LetterFilter) -> Iterable[str]:
+def _topic(_: Mapping[str, str], request: LetterFilter) -> Iterable[str]:
     return (request.topic,) if request.topic else ()
 
 
 def _needs(operation: Operation) -> tuple[Need, ...]:
     """READ on the group; on the topic of each record the operation, without which its dead letter is left out."""
-    return (group(Operation.READ), topics(operation, _topic), topics(operation, lambda _: (), each=True))
+    return (group(Operation.READ), topics(operation, _topic), topics(operation, lambda _, __: (), each=True))
 
 
 LIST_DEAD_LETTERS = Api(

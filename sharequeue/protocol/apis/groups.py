@@ -103,7 +103,7 @@ LIST_IN_FLIGHT_RECORDS = _call(
     response=ListInFlightResponse,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"),
     access=Access(
-        (group(Operation.DESCRIBE), topics(Operation.DESCRIBE, lambda query: (query.topic,) if query.topic else ())),
+        (group(Operation.DESCRIBE), topics(Operation.DESCRIBE, lambda _, query: (query.topic,) if query.topic else ())),
         tuple(Shown(place, ResourceType.TOPIC, "topic") for place in ("partitions", "errors")),
     ),
 )
@@ -172,7 +172,7 @@ SHARE_GROUP_HEARTBEAT = _call(
     access=Access(
         (
             group(Operation.READ),
-            topics(Operation.DESCRIBE, lambda request: request.subscribed_topic_names or ()),
+            topics(Operation.DESCRIBE, lambda _, request: request.subscribed_topic_names or ()),
         ),
         tuple(Shown(place, ResourceType.TOPIC, "topic") for place in ("assignment.topic_partitions", "leaders")),
     ),
@@ -242,7 +242,7 @@ RESET_SHARE_GROUP_OFFSETS = _call(
     access=Access(
         (
             group(Operation.ALTER),
-            topics(Operation.READ, lambda request: [each.topic for each in request.topics or ()], each=True),
+            topics(Operation.READ, lambda _, request: [each.topic for each in request.topics or ()], each=True),
         ),
         audited=True,
     ),

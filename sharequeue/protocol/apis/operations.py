@@ -59,7 +59,7 @@ LIST_SAMPLES = Api(
         (
             Need(Operation.DESCRIBE, ResourceType.CLUSTER, _unless_named),
             Need(Operation.DESCRIBE, ResourceType.GROUP, lambda _, query: (query.group_id,) if query.group_id else ()),
-            topics(Operation.DESCRIBE, lambda query: (query.topic,) if query.topic else ()),
+            topics(Operation.DESCRIBE, lambda _, query: (query.topic,) if query.topic else ()),
         )
     ),
 )

@@ -1,6 +1,6 @@
 """Produce, fetch and acknowledge records, and read them by offset: calls of a gateway."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -38,12 +38,13 @@ _TRANSACTION_ID = (
 )
 
 
-def _fetched(request: FetchRequest) -> Iterable[str]:
+def _fetched(_: Mapping[str, str], request: FetchRequest) -> Iterable[str]:
     """Topics of a fetch, each of which is served or refused alone; of its acknowledgements too, unless `atomic`."""
-    named = dict.fromkeys(request.topics or ())
-    named.update((each.topic, None) for each in request.topic_partitions or ())
-    if not request.atomic:
-        named.update((each.topic, None) for each in request.acknowledgements)
+    named: Sequence[str] = request.topics or ()
+    if request.topic_partitions:
+        named = [*named, *dict.fromkeys(each.topic for each in request.topic_partitions)]
+    if request.acknowledgements and not request.atomic:
+        named = [*named, *dict.fromkeys(each.topic for each in request.acknowledgements)]
     return named
 
 
@@ -54,19 +55,19 @@ def _acknowledges(request: FetchRequest) -> bool:
     return bool(request.acknowledgements)
 
 
-def _fetched_together(request: FetchRequest) -> Iterable[str]:
+def _fetched_together(_: Mapping[str, str], request: FetchRequest) -> Iterable[str]:
     return {each.topic for each in request.acknowledgements} if request.atomic else ()
 
 
-def _acknowledged(request: AcknowledgeRequest) -> Iterable[str]:
+def _acknowledged(_: Mapping[str, str], request: AcknowledgeRequest) -> Iterable[str]:
     return () if request.atomic or request.produce else {each.topic for each in request.acknowledgements}
 
 
-def _acknowledged_together(request: AcknowledgeRequest) -> Iterable[str]:
+def _acknowledged_together(_: Mapping[str, str], request: AcknowledgeRequest) -> Iterable[str]:
     return {each.topic for each in request.acknowledgements} if request.atomic or request.produce else ()
 
 
-def _produced(request: AcknowledgeRequest) -> Iterable[str]:
+def _produced(_: Mapping[str, str], request: AcknowledgeRequest) -> Iterable[str]:
     return [each.topic for each in request.produce]
 
 
@@ -75,7 +76,7 @@ def _asked_about(_: Mapping[str, str], request: ProduceRequest) -> Iterable[str]
     return () if unique is None or unique.until_group is None else (unique.until_group,)
 
 
-def _streamed(query: StreamQuery) -> Iterable[str]:
+def _streamed(_: Mapping[str, str], query: StreamQuery) -> Iterable[str]:
     return query.topic.split(",")
 
 
@@ -98,7 +99,7 @@ ACKNOWLEDGE_ACCESS: Final = Access(
         topics(Operation.WRITE, _produced),
         topics(Operation.READ, _acknowledged, each=True),
     ),
-    creates=lambda _, request: _produced(request),
+    creates=_produced,
     goes_on=lambda request: not request.produce,
 )
 

@@ -37,7 +37,7 @@ CREATE_TOPIC = _call(
     response=Topic,
     status=201,
     errors=("INVALID_TOPIC_EXCEPTION", "INVALID_PARTITIONS", "INVALID_CONFIG", "TOPIC_ALREADY_EXISTS"),
-    access=Access((topics(Operation.CREATE, lambda request: (request.name,)),), audited=True),
+    access=Access((topics(Operation.CREATE, lambda _, request: (request.name,)),), audited=True),
 )
 LIST_TOPICS = _call(
     "listTopics",

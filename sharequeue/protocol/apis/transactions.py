@@ -1,6 +1,6 @@
 """Transactions: calls of a gateway. Any gateway takes any of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from sharequeue.protocol import bounds
@@ -30,7 +30,7 @@ _GROUPS_SETTLED = Need(
 )
 
 
-def _topics_settled(request: CommitTransactionRequest | None) -> Iterable[str]:
+def _topics_settled(_: Mapping[str, str], request: CommitTransactionRequest | None) -> Iterable[str]:
     return {each.topic for member in request.acknowledgements for each in member.acknowledgements} if request else ()
 
 

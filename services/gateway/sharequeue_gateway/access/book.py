@@ -23,6 +23,17 @@ UNKNOWN: Final = -1
 """The revision of a book that was never filled."""
 
 
+class KeyHolder(NamedTuple):
+    """A caller. `key_id`: empty without a key, which holds until `expires_at_ms`. `limited`: whether rights say what it
+    may do. `revision`: of the book that knew the key."""
+
+    principal: str
+    key_id: str = ""
+    limited: bool = True
+    revision: int = UNKNOWN
+    expires_at_ms: int | None = None
+
+
 class KnownKey(NamedTuple):
     """A key that holds until `expires_at_ms`, since the epoch. `digest`: see `access.keys`."""
 
@@ -46,23 +57,22 @@ class AccessBook:
         self._keys: Mapping[str, KnownKey] = {}
         self._of_principal: Mapping[str, Sequence[KnownKey]] = {}
         self._uses: dict[str, int] = {}
-        self._recent: dict[bytes, tuple[str, KnownKey]] = {}
+        self._recent: dict[bytes, KeyHolder] = {}
         self.revision = UNKNOWN
         self.rights = Rights((), self._super_users)
         self.heard_s = float("-inf")
         self.listeners: list[Callable[[], None]] = []
 
-    def holder_of(self, sent: bytes, now_ms: int) -> tuple[str, str] | None:
-        """The id and the principal of the key in a header Authorization; None: it is malformed, wrong, or holds no
-        more. The headers of keys that held lately are known until the next change."""
+    def holder_of(self, sent: bytes, now_ms: int) -> KeyHolder | None:
+        """The holder of the key in a header Authorization; None: it is malformed, wrong, or holds no more. The headers
+        of keys that held lately are known until the next change."""
         found = self._recent.get(sent) or self._look_up(sent)
-        if found is None or not found[1].holds(now_ms):
+        if found is None or (found.expires_at_ms is not None and now_ms >= found.expires_at_ms):
             return None
-        key_id, known = found
-        self._uses[key_id] = now_ms
-        return key_id, known.principal
+        self._uses[found.key_id] = now_ms
+        return found
 
-    def _look_up(self, sent: bytes) -> tuple[str, KnownKey] | None:
+    def _look_up(self, sent: bytes) -> KeyHolder | None:
         scheme, _, text = sent.partition(b" ")
         key = parse_key(text.strip().decode("latin-1")) if scheme.lower() == b"bearer" else None
         known = None if key is None else self._keys.get(key.key_id)
@@ -70,8 +80,9 @@ class AccessBook:
             return None
         if len(self._recent) >= MOST_RECENT:
             self._recent.clear()
-        self._recent[sent] = key.key_id, known
-        return key.key_id, known
+        found = KeyHolder(known.principal, key.key_id, revision=self.revision, expires_at_ms=known.expires_at_ms)
+        self._recent[sent] = found
+        return found
 
     def find(self, key_id: str) -> KnownKey | None:
         return self._keys.get(key_id)

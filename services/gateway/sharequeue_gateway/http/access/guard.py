@@ -11,7 +11,7 @@ Nothing here waits for another service, but for a produce that may create its to
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -19,8 +19,8 @@ from urllib.parse import unquote
 import msgspec
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.access.columns import Access, Need, Shown
-from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType
+from sharequeue.protocol.access.columns import Access, Names, Need, Shown
+from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType, Rights
 from sharequeue.protocol.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
@@ -29,7 +29,7 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.messages.leaders import PRINCIPAL
 from sharequeue_gateway import metrics
-from sharequeue_gateway.access.book import UNKNOWN, AccessBook
+from sharequeue_gateway.access.book import UNKNOWN, AccessBook, KeyHolder
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.access.refused import Refused
 from sharequeue_gateway.http.access.shown import filtered
@@ -51,17 +51,23 @@ _FAILED: Final[Mapping[ResourceType, type[ApiError]]] = {
 }
 _NOTHING: Final[Mapping[str, ApiError]] = {}
 _NAMES_LOGGED: Final = 10
+MOST_ANSWERED: Final = 1024
 ANONYMOUS_CALLS: Final = Tally(log, logging.INFO, "a caller without a key: authentication=required would refuse it")
 
 
-class KeyHolder(NamedTuple):
-    """A caller. `key_id`: empty without a key. `limited`: whether rights say what it may do. `revision`: of the book
-    that knew the key."""
+Refusal = Callable[[str], ApiError | None]
+"""Why a name is refused by the rights that hold now; None: it is not."""
 
-    principal: str
-    key_id: str = ""
-    limited: bool = True
-    revision: int = UNKNOWN
+
+class Answered(NamedTuple):
+    """A need of a call, and what the rights of one principal answer. `others`: `Call.refused` where no name is
+    refused."""
+
+    names: Names
+    each: bool
+    may: Mapping[str, bool]
+    refusal: Refusal
+    others: Refused
 
 
 _ANYBODY: Final = KeyHolder(ANONYMOUS, limited=False)
@@ -80,6 +86,9 @@ class AccessGuard:
         self._clock = clock
         self._required = required
         self._stale_s = stale_ms / 1000 if stale_ms >= 0 else float("inf")
+        self._answered: dict[tuple[str, str], Sequence[Answered]] = {}
+        """By principal and operation, by the rights of then."""
+        self._answered_by: Rights | None = None
 
     # Who calls
 
@@ -88,7 +97,8 @@ class AccessGuard:
             principal = unquote(headers.get(PRINCIPAL.encode(), b"").decode("latin-1")) or ANONYMOUS
             limited = self._required or principal != ANONYMOUS
             return KeyHolder(principal, limited=limited, revision=self._book.revision)
-        _check_url(exchange)
+        if exchange.query or "sq_" in exchange.path:
+            _check_url(exchange)
         access: Access = api.access
         if access.open:
             return _ANYBODY
@@ -104,8 +114,7 @@ class AccessGuard:
         holder = self._book.holder_of(given, self._clock.now_ms())
         if holder is None:
             raise unauthenticated()
-        key_id, principal = holder
-        return KeyHolder(principal, key_id, revision=self._book.revision)
+        return holder
 
     # What it may do
 
@@ -118,12 +127,23 @@ class AccessGuard:
             if not api.internal:
                 _count(api, path, request)
             return _NOTHING
-        if caller.key_id and not self._book.key_holds(caller.key_id, self._clock.now_ms()):
+        book = self._book
+        if (
+            caller.key_id
+            and caller.revision != book.revision
+            and not book.key_holds(caller.key_id, self._clock.now_ms())
+        ):
             raise unauthenticated()  # it was revoked while the body came
-        if self.stale() and not (access.goes_on is not None and access.goes_on(request)):
+        if time.monotonic() - book.heard_s > self._stale_s and not (
+            access.goes_on is not None and access.goes_on(request)
+        ):
             self.check_age()
         try:
-            return await self._decide(caller.principal, access, path, request)
+            refused = self._decide(caller.principal, api, path, request)
+            for topic in () if access.creates is None else access.creates(path, request):
+                if topic not in self._metadata.sure:
+                    await self._check_creation(caller.principal, topic)
+            return refused
         except ApiError:
             raise
         except Exception as fault:
@@ -137,24 +157,39 @@ class AccessGuard:
                 "this gateway has not heard of changes of keys and rights for too long; acknowledgements are taken"
             )
 
-    async def _decide(
-        self, principal: str, access: Access, path: Mapping[str, str], request: Any
-    ) -> Mapping[str, ApiError]:
+    def _decide(self, principal: str, api: Api, path: Mapping[str, str], request: Any) -> Mapping[str, ApiError]:
+        """Most calls name what others named: what the rights say of a principal is remembered."""
         refused = _NOTHING
-        for need in access.needs:
-            if need.each:
-                decide = partial(self._refusal, principal, need.operation, need.resource_type)
-                refused = Refused(_found(need.names(path, request), decide), decide)
-                continue
-            for name in need.names(path, request):
-                if (error := self._refusal(principal, need.operation, need.resource_type, name)) is not None:
+        if self._book.rights is not self._answered_by:
+            self._answered, self._answered_by = {}, self._book.rights
+        answers = self._answered.get((principal, api.operation_id)) or self._answers(principal, api)
+        for names, each, may, refusal, others in answers:
+            errors = None
+            for name in names(path, request):
+                if may[name] or (error := refusal(name)) is None:
+                    continue
+                if not each:
                     raise error
-        for topic in () if access.creates is None else access.creates(path, request):
-            if topic not in self._metadata.sure:
-                error = self._refusal(principal, Operation.CREATE, ResourceType.TOPIC, topic)
-                if error is not None and await self._metadata.would_create(topic):
-                    raise error
+                errors = errors or {}
+                errors[name] = error
+            if each:
+                refused = others if errors is None else Refused(errors, refusal)
         return refused
+
+    def _answers(self, principal: str, api: Api) -> Sequence[Answered]:
+        if len(self._answered) >= MOST_ANSWERED:
+            self._answered.clear()
+        found = self._answered[principal, api.operation_id] = []
+        for operation, resource_type, names, each in api.access.needs:
+            refusal = partial(self._refusal, principal, operation, resource_type)
+            may = self._book.rights.answers(principal, operation, resource_type)
+            found.append(Answered(names, each, may, refusal, Refused({}, refusal)))
+        return found
+
+    async def _check_creation(self, principal: str, topic: str) -> None:
+        error = self._refusal(principal, Operation.CREATE, ResourceType.TOPIC, topic)
+        if error is not None and await self._metadata.would_create(topic):
+            raise error
 
     def _refusal(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> ApiError | None:
         if self._book.rights.allows(principal, operation, resource_type, name):
@@ -164,10 +199,15 @@ class AccessGuard:
 
     # What it sees
 
-    def shown(self, caller: Caller, api: Api, result: Any) -> Any:
+    def served(self, caller: Caller, api: Api, call: Call, result: Any) -> Any:
+        access: Access = api.access
+        if access.audited:
+            _note(caller, api, call)
+        return self._shown(caller, access.shows, result) if access.shows else result
+
+    def _shown(self, caller: Caller, shows: Sequence[Shown], result: Any) -> Any:
         assert isinstance(caller, KeyHolder)
-        shows: tuple[Shown, ...] = api.access.shows
-        if not shows or not caller.limited or isinstance(result, Stream):
+        if not caller.limited or isinstance(result, Stream):
             return result
         rights, principal = self._book.rights, caller.principal
         partly = [shown for shown in shows if not rights.allows_all(principal, Operation.DESCRIBE, shown.resource_type)]
@@ -176,24 +216,6 @@ class AccessGuard:
             return rights.allows(principal, Operation.DESCRIBE, shown.resource_type, name)
 
         return filtered(result, partly, sees) if partly else result
-
-    # What the log says
-
-    def note(self, caller: Caller, api: Api, call: Call) -> None:
-        """One line for a call that changed something, but records and what they are settled by."""
-        if api.access.audited:
-            client = call.exchange.client
-            sent = None if call.request is None else msgspec.to_builtins(call.request)
-            log.info(
-                "audit",
-                extra=fields(
-                    operation=api.operation_id,
-                    principal=caller.principal,
-                    address=None if client is None else client[0],
-                    path={name: quoted(value) for name, value in call.path.items()},
-                    request=None if sent is None else quoted(msgspec.json.encode(sent).decode(), MOST_AUDITED),
-                ),
-            )
 
     # What /readyz says
 
@@ -215,24 +237,34 @@ class AccessGuard:
         return f"{mode}; keys and rights of revision {self._book.revision}, heard {heard_s:.0f} s ago"
 
 
-def _found(names: Iterable[str], decide: Callable[[str], ApiError | None]) -> dict[str, ApiError]:
-    return {name: error for name in names if (error := decide(name)) is not None}
-
-
 def unauthenticated() -> AuthenticationFailed:
     return AuthenticationFailed("this call needs a key that holds: send the header `Authorization: Bearer` with it")
 
 
 def _check_url(exchange: Exchange) -> None:
     """Raises: InvalidRequest: the URL has a key, which proxies and logs would keep."""
-    if not exchange.query and "sq_" not in exchange.path:
-        return
     query = exchange.query.decode("latin-1")
     if SECRET.search(exchange.path) or SECRET.search(unquote(query) if "%" in query else query):
         raise InvalidRequest(
             "the URL has a key, and others may have seen it: revoke it, and send keys in the header Authorization",
             status=400,
         )
+
+
+def _note(caller: Caller, api: Api, call: Call) -> None:
+    """One line of the log for a call that changed something, but records and what they are settled by."""
+    client = call.exchange.client
+    sent = None if call.request is None else msgspec.to_builtins(call.request)
+    log.info(
+        "audit",
+        extra=fields(
+            operation=api.operation_id,
+            principal=caller.principal,
+            address=None if client is None else client[0],
+            path={name: quoted(value) for name, value in call.path.items()},
+            request=None if sent is None else quoted(msgspec.json.encode(sent).decode(), MOST_AUDITED),
+        ),
+    )
 
 
 def _count(api: Api, path: Mapping[str, str], request: Any) -> None:

@@ -18,9 +18,9 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.access.rights import ANONYMOUS
 from sharequeue.repeats import Every
 from sharequeue.slices import Slices
-from sharequeue_gateway.access.book import AccessBook
+from sharequeue_gateway.access.book import AccessBook, KeyHolder
 from sharequeue_gateway.delivery.waiting import WaitingFetch
-from sharequeue_gateway.http.access.guard import AccessGuard, KeyHolder, unauthenticated
+from sharequeue_gateway.http.access.guard import AccessGuard, unauthenticated
 from sharequeue_gateway.routing.streams import Streams
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.api import Api
