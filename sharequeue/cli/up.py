@@ -37,6 +37,9 @@ COUNT: Final = click.IntRange(1, 64)
 @click.option("--share-coordinators", type=COUNT, default=1, show_default=True, help="further ones take free ports")
 @click.option("--separate", is_flag=True, help="run each service in a process of its own, as several gateways do")
 @click.option("--require-keys", is_flag=True, help="callers need keys; the first one is in DATA-DIR/admin.key")
+@click.option(
+    "--secure", is_flag=True, help="--require-keys, and https with an authority of its own, DATA-DIR/tls/ca.pem"
+)
 @click.option("--postgres-url", help="use this PostgreSQL, not the embedded one: postgresql://…")
 @click.option("--redis-url", help="use this Redis, not the embedded one: redis://…")
 @json_option
@@ -50,6 +53,7 @@ def up(
     share_coordinators: int,
     separate: bool,
     require_keys: bool,
+    secure: bool,
     postgres_url: str | None,
     redis_url: str | None,
     as_json: bool,
@@ -75,6 +79,7 @@ def up(
         share_coordinators=share_coordinators,
         one_process=not separate and gateways == coordinators == share_coordinators == 1,
         require_keys=require_keys,
+        secure=secure,
         postgres_url=postgres_url,
         redis_url=redis_url,
         tell=lambda sentence: click.echo(sentence, err=True),
@@ -121,7 +126,8 @@ def _say_ready(stack: "Stack", data_dir: Path, *, as_json: bool) -> None:
             click.echo(f"PostgreSQL's data is in {stack.postgres.home}", err=True)
         click.echo(f"logs are in {stack.logs}", err=True)
         if stack.admin_key is not None:
-            click.echo(f"callers need keys: export SHAREQUEUE_TOKEN_FILE={stack.admin_key}", err=True)
+            https = "" if stack.ca is None else f" SHAREQUEUE_CA={stack.ca} SHAREQUEUE_URL={stack.url}"
+            click.echo(f"callers need keys: export SHAREQUEUE_TOKEN_FILE={stack.admin_key}{https}", err=True)
         click.echo(f"ready: {' '.join(stack.urls)}")
     sys.stdout.flush()
 

@@ -23,7 +23,8 @@ from sharequeue.access_store import new_key
 from sharequeue.protocol.access.keys import parse_key
 from sharequeue.protocol.messages.access import CreateKeyRequest
 from sharequeue.repeats import PART_DIED, PART_READY, Tries
-from sharequeue.stack.open_url import open_url
+from sharequeue.stack.certificates import make_certificates
+from sharequeue.stack.open_url import opener
 from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.process import die_with_parent, free_port, last_lines, open_log, rotate_log, signals_held
 from sharequeue.stack.redis import Redis
@@ -42,7 +43,8 @@ class StackError(Exception):
 
 
 class ServiceProcess:
-    """A process that runs one service, or all three; its log is a file. It inherits the open files `inherited`.
+    """A process that runs one service, or all three; its log is a file. It inherits the open files `inherited`. `ca`:
+    the authority of its certificate.
 
     `urls`: of its services, by their names. `url`: of the last one, the gateway if it runs all.
     """
@@ -58,6 +60,7 @@ class ServiceProcess:
         environment: dict[str, str],
         log_file: Path,
         inherited: Sequence[int] = (),
+        ca: Path | None = None,
     ) -> None:
         self.name = name
         self.urls = urls
@@ -66,6 +69,7 @@ class ServiceProcess:
         self.environment = environment
         self.log_file = log_file
         self._inherited = tuple(inherited)
+        self._open = opener(ca)
         self.process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
@@ -116,7 +120,7 @@ class ServiceProcess:
 
     def ready(self) -> bool:
         """Return whether `/readyz` of each of its services is green."""
-        return all(map(_ready, self.urls.values()))
+        return all(_ready(url, self._open) for url in self.urls.values())
 
     def rotate_log(self) -> None:
         rotate_log(self.log_file)
@@ -127,7 +131,7 @@ class ServiceProcess:
         return f"the {self.name} died (exit code {code}); the end of {self.log_file}:\n{tail}"
 
 
-def _ready(url: str) -> bool:
+def _ready(url: str, open_url: Callable[..., Any]) -> bool:
     try:
         with open_url(f"{url}/readyz", timeout=3) as response:
             return bool(json.load(response)["status"] == "ready")
@@ -194,6 +198,7 @@ class Stack:
         share_coordinators: int = 1,
         one_process: bool = False,
         require_keys: bool = False,
+        secure: bool = False,
         postgres_url: str | None = None,
         redis_url: str | None = None,
         settings: dict[str, str] | None = None,
@@ -205,6 +210,7 @@ class Stack:
             gateway_port, coordinator_port, share_coordinator_port: of the first instance; 0 and others take free ports.
             one_process: whether one process runs the services; there is one of each then.
             require_keys: whether callers need keys. The one of `ADMIN`, who may do everything, is in `admin_key`.
+            secure: whether the services speak https, too. The authority of their certificates is in `ca`.
             settings: further variables of the services, e.g. SHAREQUEUE_GATEWAY_KAFKA_DEFAULTS.
             temporary: the data is worthless after the end of this program.
             tell: receives a sentence for the user when a start takes long.
@@ -216,7 +222,8 @@ class Stack:
             "share coordinator": [share_coordinator_port] + [0] * (share_coordinators - 1),
         }
         self._one_process = one_process
-        self.admin_key: Final = self._data_dir / "admin.key" if require_keys else None
+        self.admin_key: Final = self._data_dir / "admin.key" if require_keys or secure else None
+        self.ca: Final = self._data_dir / "tls" / "ca.pem" if secure else None
         self._postgres_url = postgres_url
         self._redis_url = redis_url
         self._settings = settings or {}
@@ -343,8 +350,9 @@ class Stack:
 
     def _make_services(self, postgres_url: str, redis_url: str, inherited: Sequence[int]) -> None:
         hosts = {name: self._host(kind) for name, kind in KINDS.items()}
-        urls = {name: [f"http://{hosts[name]}:{port}" for port in ports] for name, ports in self._ports.items()}
-        common = {"DATABASE_URL": postgres_url, "CLUSTER_TOKEN": self._secret("cluster.token")}
+        scheme = "http" if self.ca is None else "https"
+        urls = {name: [f"{scheme}://{hosts[name]}:{port}" for port in ports] for name, ports in self._ports.items()}
+        common = {"DATABASE_URL": postgres_url, "CLUSTER_TOKEN": self._secret("cluster.token"), **self._https()}
         group = {"COORDINATOR_URL": ",".join(urls["group coordinator"])}
         share = {"SHARE_COORDINATOR_URL": ",".join(urls["share coordinator"])}
         needs = {
@@ -366,11 +374,13 @@ class Stack:
                 called = f"{name} {place + 1}" if place else name
                 log_file = self.logs / f"{called.replace(' ', '-')}.log"
                 address, environment = {called: urls[name][place]}, {**environment, **own}
-                self.services.append(ServiceProcess(called, kind.module, address, environment, log_file, inherited))
+                process = called, kind.module, address, environment, log_file, inherited, self.ca
+                self.services.append(ServiceProcess(*process))
         if self._one_process:
             environment = {name: value for service in self.services for name, value in service.environment.items()}
             called, module, log_file = "service process", "sharequeue_all_in_one", self.logs / "services.log"
-            self.services = [ServiceProcess(called, module, self.addresses, environment, log_file, inherited)]
+            process = called, module, self.addresses, environment, log_file, inherited, self.ca
+            self.services = [ServiceProcess(*process)]
         ignored = sorted({name for each in self.services for name in each.environment} & os.environ.keys())
         if ignored:
             self._tell(f"ignored, because this command sets it: {', '.join(ignored)}")
@@ -379,9 +389,27 @@ class Stack:
 
     def _host(self, kind: Kind) -> str:
         """The address at which a service can be asked, as a URL has it."""
-        host = {**os.environ, **self._settings}.get(f"SHAREQUEUE_{kind.prefix}_HOST", "127.0.0.1")
+        host = self._given(kind, "HOST") or "127.0.0.1"
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         return f"[{host}]" if ":" in host else host
+
+    def _given(self, kind: Kind, setting: str) -> str:
+        return {**os.environ, **self._settings}.get(f"SHAREQUEUE_{kind.prefix}_{setting}", "")
+
+    def _https(self) -> dict[str, str]:
+        """Make a certificate for each address and name of this machine by which the user lets the services be called.
+        Returns: the settings for it. Raises: OSError."""
+        if self.ca is None:
+            return {}
+        given = [self._given(kind, "HOST") for kind in KINDS.values()]
+        given += self._given(KINDS["gateway"], "ALLOW_HOSTS").replace(" ", "").split(",")
+        hosts = ("127.0.0.1", "::1", "localhost", socket.gethostname(), *filter(None, given))
+        made = make_certificates(self.ca.parent, hosts)
+        return {
+            "TLS_CERTIFICATE_FILE": str(made.certificate),
+            "TLS_KEY_FILE": str(made.key),
+            "CA_FILE": str(made.ca),
+        }
 
     def _wait_until_ready(self) -> None:
         tries = Tries(PART_READY, READY_SECONDS)
