@@ -38,7 +38,7 @@ class SendOptions(TypedDict, total=False):
     least urgent. `delay`, `at`: when the record enters the topic; until then it waits at the service. `unique`: a text,
     such as "order:42": send the payload only if none with this text waits or is in hand; else the answer is the place
     of the first one, as a `duplicate`. The text is the record's key. It counts until the group has finished the first
-    one, at most for `unique_for` (30 days); with `delay` or `at` for `unique_for` (a day) after that time.
+    one, at most for `unique_for` (30 days) from when that has entered the topic.
     """
 
     key: str | bytes | None
@@ -112,21 +112,19 @@ class Task(Generic[P]):
         topic, unique = options.get("topic") or self.topics[-1], options.get("unique")
         if topic not in self.topics:
             raise ValueError(f"the task {self.name} has no topic {topic}: it has {', '.join(self.topics)}")
-        later = when(options.get("delay"), options.get("at"))
         record = {
             "topic": topic,
             "value": plain(payload),
             "key": options.get("key"),
             "headers": {HEADER: self.name, **(options.get("headers") or {})},
             "idempotency_key": options.get("idempotency_key"),
-            **later,
+            **when(options.get("delay"), options.get("at")),
         }
         if unique is not None:
             if record["key"] not in (None, unique):
                 raise ValueError("give key or unique: a record that is unique has that text as its key")
-            within_ms = milliseconds(options.get("unique_for", "1d" if later else "30d"))
-            until = {} if later else {"until_group": self.group}
-            record |= {"key": unique, "unique": {"within_ms": within_ms, **until}}
+            within_ms = milliseconds(options.get("unique_for", "30d"))
+            record |= {"key": unique, "unique": {"within_ms": within_ms, "until_group": self.group}}
         return record
 
     def pause(self, span: Span) -> None:

@@ -57,7 +57,10 @@ NEEDS: dict[str, list[tuple[bytes | None, set[tuple[Operation, ResourceType, str
         ),
     ],
     "readRecords": [(None, {(READ, T, "t")})],
-    "scheduleRecords": [(b'{"records":[{"value":1,"delay_ms":1}]}', {(WRITE, T, "t")})],
+    "scheduleRecords": [
+        (b'{"records":[{"value":1,"delay_ms":1}]}', {(WRITE, T, "t")}),
+        (b'{"records":[{"value":1,"delay_ms":1}],"unique":{"until_group":"g"}}', {(WRITE, T, "t"), (DESCRIBE, G, "g")}),
+    ],
     "cancelScheduledRecords": [(b'{"key":"k"}', {(WRITE, T, "t")})],
     "listScheduledRecords": [(None, {(READ, T, "t")})],
     "listRecordBatches": [(None, {(READ, T, "t")})],

@@ -200,15 +200,27 @@ def test_a_unique_key_counts_for_its_time_from_when_it_is_due(gateway: Gateway, 
     assert good(unique(gateway, name, "records", {"key": "a"}))["records"][0]["duplicate"]
 
 
-@pytest.mark.parametrize(
-    ("record", "rule", "pointer"),
-    [({}, {}, "/records/0/key"), ({"key": "a"}, {"until_group": "g"}, "/unique/until_group")],
-    ids=str,
-)
-def test_what_cannot_be_unique_is_not_scheduled(
-    gateway: Gateway, name: str, record: Json, rule: Json, pointer: str
-) -> None:
+def test_until_group_a_scheduled_key_counts_until_its_record_is_finished(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
-    answer = unique(gateway, name, "scheduled", {"delay_ms": 1, **record}, **rule)
-    assert problem(answer, 422, "INVALID_REQUEST", 42)["errors"][0]["pointer"] == pointer
+    gateway.produce(name, "in front")
+    job = {"key": "ann", "delay_ms": 500}
+    (first,) = good(unique(gateway, name, "scheduled", job, until_group=name))["scheduled"]
+    schedule(gateway, name, {"key": "ann", "delay_ms": 300})
+    assert good(unique(gateway, name, "scheduled", job, until_group=name))["scheduled"] == [
+        {"partition": 0, "schedule_id": first["schedule_id"], "duplicate": True}
+    ]
+    wait_until(lambda: gateway.log_ends(name) == [3])
+    entered = {"partition": 0, "offset": 2, "duplicate": True}
+    assert good(unique(gateway, name, "scheduled", job, until_group=name))["scheduled"] == [entered], "not fetched"
+    gateway.acquire(name, name, max_records=3)
+    assert good(unique(gateway, name, "records", {"key": "ann"}, until_group=name))["records"] == [entered], "held"
+    assert gateway.settle(name, name, 2, 2, "accept") == "applied"
+    (second,) = good(unique(gateway, name, "scheduled", job, until_group=name))["scheduled"]
+    assert "duplicate" not in second
+
+
+def test_what_cannot_be_unique_is_not_scheduled(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name)
+    answer = unique(gateway, name, "scheduled", {"delay_ms": 1})
+    assert problem(answer, 422, "INVALID_REQUEST", 42)["errors"][0]["pointer"] == "/records/0/key"
     assert (listed(gateway, name)["scheduled_count"], gateway.log_ends(name)) == (0, [0])

@@ -97,8 +97,7 @@ from sharequeue_gateway.producing import log_metrics
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.mover import Mover
 from sharequeue_gateway.producing.producer import Producer
-from sharequeue_gateway.producing.scheduler import Scheduler
-from sharequeue_gateway.producing.unique_producer import UniqueProducer
+from sharequeue_gateway.producing.unique_producer import UniqueRules
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.reading.cache import BatchCache
@@ -401,7 +400,9 @@ def _leading(base: Base, settings: Settings) -> Leading:
     )
     return Leading(
         record_log=record_log,
-        mover=Mover(record_log.scheduled, record_log.schedules, partial(cluster.sweeps, "scheduled", 0)),
+        mover=Mover(
+            base.database.query, record_log.scheduled, record_log.schedules, partial(cluster.sweeps, "scheduled", 0)
+        ),
         append_news=append_news,
         leader=leader,
         led=led,
@@ -561,12 +562,12 @@ def _record_apis(
 
 
 def _scheduled_api(
-    base: Base, leading: Leading, producer: Producer, owners: Owners, tokens: PageTokens
+    base: Base, leading: Leading, producer: Producer, rules: UniqueRules, owners: Owners, tokens: PageTokens
 ) -> ScheduledApi:
-    scheduled = leading.record_log.scheduled
-    scheduler = Scheduler(producer, scheduled, leading.mover, base.clock)
-    schedules, mover = leading.record_log.schedules, leading.mover
-    return ScheduledApi(producer, scheduler, scheduled, schedules, mover, base.metadata, owners, tokens)
+    query, log, mover, clock = base.database.query, leading.record_log, leading.mover, base.clock
+    return ScheduledApi(
+        query, producer, log.scheduled, log.schedules, mover, rules, clock, base.metadata, owners, tokens
+    )
 
 
 def _leader_api(base: Base, leading: Leading, delivering: Delivering) -> LeaderApi:
@@ -620,6 +621,7 @@ def _apis(
     owners = Owners(None if book is None else lambda: book.rights)
     producer = Producer(metadata, record_log.appender, record_log.transactions, clock, settings.max_value_depth)
     arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, settings.max_value_depth)
+    rules = UniqueRules(record_log.unique, base.share_coordinator)
     tokens = PageTokens(settings.cluster_token)
     in_flight, redriving, dead_letters, look_up = _record_apis(base, leading, tokens)
     return GatewayApis(
@@ -634,14 +636,8 @@ def _apis(
             SettleApi(delivering.commits, producer, metadata, admission, owners),
             delivering.members,
         ),
-        ProduceApi(
-            producer,
-            arrow_producer,
-            UniqueProducer(producer, record_log.unique, base.share_coordinator),
-            delivering.appends,
-            owners,
-        ),
-        _scheduled_api(base, leading, producer, owners, tokens),
+        ProduceApi(producer, arrow_producer, record_log.unique, rules, delivering.appends, owners),
+        _scheduled_api(base, leading, producer, rules, owners, tokens),
         _transactions_api(base, leading, delivering, settings, owners, tokens),
         _leader_api(base, leading, delivering),
         StreamLeaderApi(metadata, cluster, delivering.held, fetcher.fetches, streams),

@@ -5,7 +5,7 @@ from functools import partial
 from sharequeue.protocol import bounds
 from sharequeue.protocol.access.columns import Access, in_path, topic
 from sharequeue.protocol.access.rights import Operation
-from sharequeue.protocol.apis.records import IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION
+from sharequeue.protocol.apis.records import IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION, UNIQUE_ACCESS
 from sharequeue.protocol.errors import TOPIC_ERRORS
 from sharequeue.protocol.messages.scheduled import (
     CancelledRecords,
@@ -34,14 +34,14 @@ SCHEDULE_RECORDS = _call(
     "Append records at a later time, each exactly once; answered when they are durable.",
     description="A record enters the log when its time has come, never before, and gets its offset and timestamp then. "
     "Until then no group, retention or compaction meets it, and cancelScheduledRecords takes it back. A missing topic is "
-    "created, as in produceRecords. docs/scheduled.md has the details.",
+    "created, and `unique` asks the group, as in produceRecords. docs/scheduled.md has the details.",
     request=ScheduleRequest,
     response=ScheduleResponse,
     errors=(*TOPIC_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION),
     check_body=bounds.check_records,
     large=True,
-    access=Access((topic(Operation.WRITE),), creates=in_path("topic")),
+    access=UNIQUE_ACCESS,
 )
 LIST_SCHEDULED_RECORDS = _call(
     "listScheduledRecords",

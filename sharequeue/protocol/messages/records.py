@@ -98,7 +98,7 @@ class Unique(Request):
     30 days."""
     until_group: GroupId | None = None
     """A key counts no longer when this group has finished its first record, durably: accepted it or made it a dead
-    letter, or the log has removed it. One that was scheduled counts for its time. Absent: until the time is over."""
+    letter, or the log has removed it. Absent: until the time is over."""
 
 
 class ProduceRequest(Request):

@@ -60,7 +60,7 @@ class ScheduleRequest(Request):
     """1 to 10,000 records. All of them are scheduled, or none."""
     unique: Unique | None = None
     """Schedule only records whose key is new in the topic, as in produceRecords. A key counts until `within_ms` after
-    its record is due, or until that is cancelled. Not with `until_group`."""
+    its record is due, and no longer than until that is cancelled, or `until_group` has finished it."""
 
 
 class ScheduledRecord(Response):

@@ -11,10 +11,11 @@ from sharequeue.protocol.types import MAX_INT32
 from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.http.answers import arrow_answer
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
-from sharequeue_gateway.producing.producer import Producer
+from sharequeue_gateway.producing.producer import LARGE_BYTES, Producer, aside
 from sharequeue_gateway.producing.record_tails import raw_record
-from sharequeue_gateway.producing.unique_producer import UniqueProducer
+from sharequeue_gateway.producing.unique_producer import UniqueRules, answer_of, digests_of, unique_records
 from sharequeue_gateway.record_log.owner import ANYBODY
+from sharequeue_gateway.record_log.unique_log import UniqueLog
 from sharequeue_gateway.routing.appends import RoutedAppends
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
@@ -32,14 +33,17 @@ class ProduceApi:
         self,
         producer: Producer,
         arrow_producer: ArrowProducer,
-        unique: UniqueProducer,
+        unique: UniqueLog,
+        rules: UniqueRules,
         routed: RoutedAppends,
         owners: Owners,
     ) -> None:
         self._producer = producer
         self._unique = unique
+        self._rules = rules
         self._routed = routed
         self._arrow_producer = arrow_producer
+        self._owners = owners
         self._owner_of = owners.of
 
     async def produce_records(self, call: Call) -> Answer:
@@ -66,16 +70,14 @@ class ProduceApi:
                 "unique must not come with Transaction-Id: its records would be unique before their commit",
                 pointers=[("/unique", "with Transaction-Id")],
             )
-        return await self._unique.produce(
-            call.path["topic"],
-            request.records,
-            unique,
-            call.raw,
-            call.exchange.path,
-            call.header("idempotency-key"),
-            call.header("idempotency-retention-ms"),
-            self._owner_of(call.caller.principal).principal,
-        )
+        records, body = request.records, call.raw
+        prepared = await self._producer.prepare(call.path["topic"], records, len(body))
+        digests = await aside(len(body) > LARGE_BYTES, digests_of, records)
+        key = self._owners.key_of(call, prepared, body)
+        topic_id, timestamp_ms = prepared.topic.topic_id, max(append.max_timestamp_ms for append in prepared.appends)
+        rule = await self._rules.rule(topic_id, digests, unique)
+        new = unique_records(digests, prepared)
+        return Answer(await self._unique.append(topic_id, new, rule, timestamp_ms, key, answer_of))
 
     async def produce_arrow(self, call: Call) -> Answer:
         media_type = (call.header("content-type") or "").partition(";")[0].strip().lower()

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.fields import TimestampMs
 from sharequeue.protocol.messages.operations import Empty
@@ -26,14 +27,24 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.producing.mover import Mover
-from sharequeue_gateway.producing.producer import Producer
+from sharequeue_gateway.producing.producer import LARGE_BYTES, Producer, aside
 from sharequeue_gateway.producing.record_tails import unfit
-from sharequeue_gateway.producing.scheduler import Scheduler, digest_of, with_header, without_timestamp
+from sharequeue_gateway.producing.scheduler import (
+    answer_of,
+    check_and_mark,
+    digest_of,
+    new_rows,
+    with_header,
+    without_timestamp,
+)
+from sharequeue_gateway.producing.unique_producer import UniqueRules, digests_of
+from sharequeue_gateway.record_log.scheduled import schedule_store, scheduled_store
 from sharequeue_gateway.record_log.scheduled.cron_times import CronTimes
 from sharequeue_gateway.record_log.scheduled.schedule_log import NAME_HEADER, ScheduleLog
 from sharequeue_gateway.record_log.scheduled.schedule_store import Schedule
 from sharequeue_gateway.record_log.scheduled.scheduled_log import ScheduledLog
 from sharequeue_gateway.record_log.scheduled.scheduled_store import Listed
+from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call, Handler
 from sharequeue_http.forms.api import Api
@@ -52,20 +63,24 @@ class ScheduledApi:
 
     def __init__(
         self,
+        query: Query,
         producer: Producer,
-        scheduler: Scheduler,
         scheduled: ScheduledLog,
         schedules: ScheduleLog,
         mover: Mover,
+        rules: UniqueRules,
+        clock: Clock,
         metadata: Metadata,
         owners: Owners,
         tokens: PageTokens,
     ) -> None:
+        self._query = query
         self._producer = producer
-        self._scheduler = scheduler
         self._scheduled = scheduled
         self._schedules = schedules
         self._mover = mover
+        self._rules = rules
+        self._clock = clock
         self._metadata = metadata
         self._owners = owners
         self._tokens = tokens
@@ -85,20 +100,22 @@ class ScheduledApi:
     # Scheduled records
 
     async def schedule(self, call: Call) -> Answer:
+        """Schedule the records, all or none. The answer is made when they are durable."""
         request: ScheduleRequest = call.request
-        scheduling = self._scheduler.schedule(
-            call.path["topic"],
-            request.records,
-            request.unique,
-            call.raw,
-            call.exchange.path,
-            call.header("idempotency-key"),
-            call.header("idempotency-retention-ms"),
-            self._owners.of(call.caller.principal).principal,
-        )
+        records, body = request.records, call.raw
         call.raw, call.request = b"", None
-        del request
-        return Answer(await scheduling)
+        large = len(body) > LARGE_BYTES
+        await aside(large, check_and_mark, records, self._clock.now_ms())
+        prepared = await self._producer.prepare(call.path["topic"], records, len(body))
+        rows = await aside(large, new_rows, records, prepared)
+        key, topic_id = self._owners.key_of(call, prepared, body), prepared.topic.topic_id
+        rule = None
+        if request.unique is not None:
+            rule = await self._rules.rule(topic_id, await aside(large, digests_of, records), request.unique)
+        answer, due_in_ms = await self._scheduled.schedule(topic_id, rows, key, answer_of, rule)
+        if due_in_ms is not None:
+            self._mover.expect(due_in_ms)
+        return Answer(answer)
 
     async def list_some(self, call: Call) -> ScheduledList:
         query: ListScheduledQuery = call.request
@@ -106,7 +123,7 @@ class ScheduledApi:
         after = _BEGINNING
         if query.page_token is not None:
             after = self._tokens.place(query.page_token, _place, "listScheduledRecords")
-        found, count = await self._scheduled.list_some(topic.topic_id, after, query.page_size + 1)
+        found, count = await self._query(scheduled_store.list_some, topic.topic_id, after, query.page_size + 1)
         page = found[: query.page_size]
         return ScheduledList(
             scheduled=[_listing(row) for row in page],
@@ -168,7 +185,7 @@ class ScheduledApi:
 
     async def list_all(self, call: Call) -> ScheduleList:
         topic = await self._metadata.topic(call.path["topic"])
-        found = await self._schedules.list_all(topic.topic_id)
+        found = await self._query(schedule_store.list_all, topic.topic_id)
         return ScheduleList(schedules=[_summary(schedule) for schedule in found])
 
     async def _place(self, call: Call) -> tuple[str, str]:

@@ -16,8 +16,10 @@ from typing import Final
 
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway import metrics
+from sharequeue_gateway.record_log.scheduled import scheduled_store
 from sharequeue_gateway.record_log.scheduled.schedule_log import ScheduleLog
-from sharequeue_gateway.record_log.scheduled.scheduled_log import REMOVED_AT_ONCE, ScheduledLog
+from sharequeue_gateway.record_log.scheduled.scheduled_log import ScheduledLog
+from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
@@ -29,6 +31,7 @@ LEAST_S: Final = 0.02
 """The shortest pause between two looks: what becomes due in it is moved together."""
 MOVED_BY_OTHERS_S: Final = 0.1
 """The pause of a gateway while another one has locked all that is due."""
+REMOVED_AT_ONCE: Final = 10_000
 COUNT_S: Final = 15.0
 """How often the scheduled records are counted, and those of deleted topics are removed."""
 
@@ -36,7 +39,10 @@ COUNT_S: Final = 15.0
 class Mover:
     """Moves what is due. `on_duty`: whether this gateway is the one that looks each second."""
 
-    def __init__(self, scheduled: ScheduledLog, schedules: ScheduleLog, on_duty: Callable[[], bool]) -> None:
+    def __init__(
+        self, query: Query, scheduled: ScheduledLog, schedules: ScheduleLog, on_duty: Callable[[], bool]
+    ) -> None:
+        self._query = query
         self._scheduled = scheduled
         self._schedules = schedules
         self._on_duty = on_duty
@@ -75,14 +81,14 @@ class Mover:
 
     async def look(self) -> float:
         """Move what is due. Returns: in how many seconds to look again. Raises: ApiError."""
-        now_ms, due_at_ms = await self._scheduled.next_due()
+        now_ms, due_at_ms = await self._query(scheduled_store.next_due)
         while due_at_ms is not None and due_at_ms <= now_ms:
             self._oldest_due = time.monotonic() - (now_ms - due_at_ms) / 1000
             moved = await self._scheduled.move()
             metrics.SCHEDULED_MOVED.inc(moved.records)
             metrics.SCHEDULED_REMOVED.inc(moved.removed)
             made = await self._schedules.make_due()
-            now_ms, due_at_ms = await self._scheduled.next_due()
+            now_ms, due_at_ms = await self._query(scheduled_store.next_due)
             if not moved.records + moved.removed + made:  # another gateway moves what is due
                 return MOVED_BY_OTHERS_S
         if due_at_ms is None:
@@ -90,14 +96,14 @@ class Mover:
             return LOOK_S if self._on_duty() else OTHERS_LOOK_S
         self._oldest_due = time.monotonic() + (due_at_ms - now_ms) / 1000
         longest_s = LOOK_S if self._on_duty() else OTHERS_LOOK_S
-        return min(longest_s, max(LEAST_S, (due_at_ms - now_ms) / 1000))
+        return float(min(longest_s, max(LEAST_S, (due_at_ms - now_ms) / 1000)))
 
     async def _count(self) -> None:
         removed = REMOVED_AT_ONCE
         while removed >= REMOVED_AT_ONCE:
-            removed = await self._scheduled.remove_of_deleted()
+            removed = await self._query(scheduled_store.remove_of_deleted, REMOVED_AT_ONCE)
             metrics.SCHEDULED_REMOVED.inc(removed)
-        metrics.SCHEDULED_RECORDS.set(await self._scheduled.total())
+        metrics.SCHEDULED_RECORDS.set(await self._query(scheduled_store.total))
 
     async def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -6,61 +6,21 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.clock import Clock
-from sharequeue.protocol.messages.records import Unique
 from sharequeue.protocol.messages.scheduled import ScheduleOutcome, ScheduleRecord, ScheduleResponse
-from sharequeue.protocol.types import MAX_UNIQUE_MS
-from sharequeue_gateway.producing.mover import Mover
-from sharequeue_gateway.producing.producer import LARGE_BYTES, Prepared, Producer, aside, bytes_of_key, key_of
+from sharequeue_gateway.producing.producer import Prepared, bytes_of_key
 from sharequeue_gateway.producing.record_tails import unfit
-from sharequeue_gateway.record_log.scheduled.scheduled_log import NewRow, ScheduledLog
-from sharequeue_gateway.record_log.unique_log import Rule, UniquePlace
+from sharequeue_gateway.record_log.scheduled.scheduled_log import NewRow
+from sharequeue_gateway.record_log.unique_log import UniquePlace
 from sharequeue_http.forms.codec import encode
 
 CREATED_HEADER: Final = "__scheduled.created_ms"
-
-
-class Scheduler:
-    """Schedules the records of requests, and tells the mover of this gateway when the first of them is due."""
-
-    def __init__(self, producer: Producer, scheduled: ScheduledLog, mover: Mover, clock: Clock) -> None:
-        self._producer = producer
-        self._scheduled = scheduled
-        self._mover = mover
-        self._clock = clock
-
-    async def schedule(
-        self,
-        topic_name: str,
-        records: Sequence[ScheduleRecord],
-        unique: Unique | None,
-        body: bytes,
-        path: str,
-        idempotency_key: str | None,
-        retention: str | None,
-        principal: str,
-    ) -> bytes:
-        """Schedule the records, all or none. The answer is made when they are durable.
-
-        Args: as `Producer.produce`. Raises: as `Producer.prepare` and `ScheduledLog.schedule`.
-        """
-        size = len(body)
-        await aside(size > LARGE_BYTES, _check_and_mark, records, self._clock.now_ms())
-        prepared = await self._producer.prepare(topic_name, records, size)
-        rows = await aside(size > LARGE_BYTES, new_rows, records, prepared)
-        key = key_of(principal, prepared, path, idempotency_key, retention, hashlib.sha256(body).digest())
-        rule = None if unique is None else _rule(rows, unique)
-        answer, due_in_ms = await self._scheduled.schedule(prepared.topic.topic_id, rows, key, _answer, rule)
-        if due_in_ms is not None:
-            self._mover.expect(due_in_ms)
-        return answer
 
 
 def digest_of(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _check_and_mark(records: Sequence[ScheduleRecord], now_ms: int) -> None:
+def check_and_mark(records: Sequence[ScheduleRecord], now_ms: int) -> None:
     """Give each record the header with the time of its request. Raises: InvalidRequest (422)."""
     for index, record in enumerate(records):
         if (record.deliver_at_ms is None) == (record.delay_ms is None):
@@ -114,15 +74,5 @@ def new_rows(records: Sequence[ScheduleRecord], prepared: Prepared) -> list[NewR
     return rows
 
 
-def _rule(rows: Sequence[NewRow], unique: Unique) -> Rule:
-    """Raises: InvalidRequest (422): a record has no key, or `until_group` is given."""
-    if unique.until_group is not None:
-        raise unfit("/unique/until_group", "a scheduled record has no place yet that a group could finish")
-    for index, row in enumerate(rows):
-        if row.key_digest is None:
-            raise unfit(f"/records/{index}/key", "with unique, each record needs a key")
-    return Rule(unique.within_ms or MAX_UNIQUE_MS)
-
-
-def _answer(places: Sequence[UniquePlace]) -> bytes:
+def answer_of(places: Sequence[UniquePlace]) -> bytes:
     return encode(ScheduleResponse(scheduled=[ScheduleOutcome(**place._asdict()) for place in places]))

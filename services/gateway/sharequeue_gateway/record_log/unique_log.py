@@ -2,13 +2,15 @@
 
 A key is a row of `log.unique_keys`, which changes in the transaction of the append. Two requests with one key meet at
 the lock of its row: the second one waits, and finds what the first has appended. PostgreSQL's clock ends a key. That of
-a scheduled record has its id: a cancel removes the row, and no group can be asked about it.
+a scheduled record has its id until the record enters the log: a cancel removes the row, and no group is asked about it.
 """
 
 import itertools
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
+from uuid import UUID
 
+from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.locked_append import Inserted, LockedAppend, answer_of, keep_answer
@@ -139,8 +141,14 @@ class UniqueLog:
             PartitionAppend(topic_id, partition, tails, timestamp_ms) for partition, tails in by_partition.items()
         ]
         inserted = await self._locked_append.insert(connection, appends, store.new_append_id(), [])
-        offsets = {place[1]: itertools.count(batch.base_offset) for place, batch in inserted}
-        return inserted, [UniquePlace(record.partition, next(offsets[record.partition])) for record in new]
+        offsets = offsets_of(inserted, [(topic_id, record.partition) for record in new])
+        return inserted, [UniquePlace(record.partition, offset) for record, offset in zip(new, offsets, strict=True)]
+
+
+def offsets_of(inserted: Inserted, places: Iterable[TopicIdPartition]) -> list[int]:
+    """The offsets of records in the order in which they were appended. `places`: the partition of each."""
+    offsets = {place: itertools.count(batch.base_offset) for place, batch in inserted}
+    return [next(offsets[place]) for place in places]
 
 
 async def store_new(
@@ -168,6 +176,31 @@ async def store_new(
         known[digest]._replace(duplicate=new.get(digest) is not record)
         for digest, record in zip(digests, records, strict=True)
     ]
+
+
+async def lock(connection: store.Connection, records: Sequence[tuple[str, bytes, UUID]]) -> set[UUID]:
+    """Lock the rows of keys whose records enter the log, before the partitions are locked, as other appends do.
+
+    `records`: the topic id, the digest and the id of each. Returns: the ids of those that have such a row.
+    """
+    rows = await connection.fetch(
+        """SELECT schedule_id FROM log.unique_keys u
+           JOIN unnest($1::uuid[], $2::bytea[], $3::uuid[]) AS t(topic_id, key_digest, schedule_id)
+             USING (topic_id, key_digest, schedule_id)
+           ORDER BY topic_id, key_digest FOR UPDATE OF u""",
+        *zip(*records, strict=True),
+    )
+    return {row[0] for row in rows}
+
+
+async def enter(connection: store.Connection, places: Sequence[tuple[str, bytes, int]]) -> None:
+    """Records have entered the log: their keys get their offsets. `places`: topic id, digest and offset of each."""
+    await connection.execute(
+        """UPDATE log.unique_keys u SET record_offset = t.record_offset, schedule_id = NULL
+           FROM unnest($1::uuid[], $2::bytea[], $3::bigint[]) AS t(topic_id, key_digest, record_offset)
+           WHERE u.topic_id = t.topic_id AND u.key_digest = t.key_digest""",
+        *zip(*places, strict=True),
+    )
 
 
 async def remove_old(connection: store.Connection, at_once: int, _: int) -> int:

@@ -4,11 +4,15 @@ The record log decides nothing about rights: it gets an `Owner`, a principal and
 principal there. So what it began goes on when it sends a key, and with `authentication=off` everything is everybody's.
 """
 
+import hashlib
 from collections.abc import Callable
 from typing import Final
 
 from sharequeue.protocol.access.rights import ANONYMOUS, CLUSTER_NAME, Operation, ResourceType, Rights
+from sharequeue_gateway.producing.producer import Prepared, key_of
+from sharequeue_gateway.record_log.log import IdempotencyKey
 from sharequeue_gateway.record_log.owner import ANYBODY, Owner, owner_of
+from sharequeue_http.application.endpoint import Call
 
 _ANONYMOUS: Final = owner_of("", (), ("",))
 
@@ -34,6 +38,14 @@ class Owners:
         """Patterns of those that its lists show. The id of one that began without a principal is shown to nobody who
         did not begin it, since it may be used by each caller that knows it."""
         return self._owner(principal, Operation.DESCRIBE, of_nobody=False).patterns
+
+    def key_of(self, call: Call, prepared: Prepared, body: bytes) -> IdempotencyKey | None:
+        """The idempotency key of a request that produces; None: it has none. Raises: InvalidRequest."""
+        name, retention = call.header("idempotency-key"), call.header("idempotency-retention-ms")
+        fingerprint = hashlib.sha256(body).digest()
+        return key_of(
+            self.of(call.caller.principal).principal, prepared, call.exchange.path, name, retention, fingerprint
+        )
 
     def _owner(self, principal: str, operation: Operation, *, of_nobody: bool = True) -> Owner:
         if self._rights is None or not principal:

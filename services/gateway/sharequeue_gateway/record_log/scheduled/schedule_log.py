@@ -87,9 +87,6 @@ class ScheduleLog:
         if not await self._database.query(schedule_store.delete, topic_id, name):
             raise _missing(name)
 
-    async def list_all(self, topic_id: str) -> list[Schedule]:
-        return await self._database.query(schedule_store.list_all, topic_id)  # type: ignore[no-any-return]
-
     async def make_due(self) -> int:
         """Make the records of some schedules whose time has come; a schedule of a deleted topic is deleted.
 

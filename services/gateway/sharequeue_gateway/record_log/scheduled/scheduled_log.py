@@ -5,17 +5,16 @@ from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.types import MAX_CANCELLED, MAX_SCHEDULE_MS
-from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log import store, unique_log
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.locked_append import Inserted, LockedAppend, answer_of, keep_answer
 from sharequeue_gateway.record_log.log import IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.scheduled import scheduled_store
-from sharequeue_gateway.record_log.scheduled.scheduled_store import Due, Listed, Place, Row, Sizes
-from sharequeue_gateway.record_log.unique_log import NO_OFFSET, Rule, UniquePlace, store_new
+from sharequeue_gateway.record_log.scheduled.scheduled_store import Due, Row, Sizes
+from sharequeue_gateway.record_log.unique_log import NO_OFFSET, Rule, UniquePlace, offsets_of, store_new
 from sharequeue_http.forms.errors import InvalidRequest, Throttled
 
 MOVED_AT_ONCE: Final = 1000
-REMOVED_AT_ONCE: Final = 10_000
 MOVED_BYTES: Final = 4 << 20
 """A move takes no further record above this size."""
 
@@ -124,22 +123,20 @@ class ScheduledLog:
             appends = appends_of(stays, now_ms)
             inserted: Inserted = []
             if appends:
+                keyed = [(row.topic_id, row.key_digest, row.schedule_id) for row in stays if row.key_digest]
+                unique = await unique_log.lock(connection, keyed) if keyed else ()
                 inserted = await self._locked_append.insert(connection, appends, store.new_append_id(), [])
+                if unique:
+                    offsets = offsets_of(inserted, [(row.topic_id, row.partition) for row in stays])
+                    places = [
+                        (row.topic_id, row.key_digest or b"", offset)
+                        for row, offset in zip(stays, offsets, strict=True)
+                        if row.schedule_id in unique
+                    ]
+                    await unique_log.enter(connection, places)
                 await scheduled_store.count(connection, scheduled_store.sizes_by_topic(stays))
         self._locked_append.publish(inserted)
         return Moved(len(stays), len(due) - len(stays))
-
-    async def next_due(self) -> tuple[int, int | None]:
-        """PostgreSQL's time, and the earliest time of a scheduled record or a schedule; None: there is none."""
-        return await self._database.query(scheduled_store.next_due)  # type: ignore[no-any-return]
-
-    async def remove_of_deleted(self) -> int:
-        """Remove some scheduled records of deleted topics. Returns: how many; at REMOVED_AT_ONCE there may be more."""
-        return await self._database.query(scheduled_store.remove_of_deleted, REMOVED_AT_ONCE)  # type: ignore[no-any-return]
-
-    async def total(self) -> int:
-        """Return how many records are scheduled in all topics."""
-        return await self._database.query(scheduled_store.total)  # type: ignore[no-any-return]
 
     async def cancel(self, topic_id: str, which: Sequence[str] | bytes) -> list[str]:
         """Cancel records of a topic, at most MAX_CANCELLED. `which`: their ids, or the digest of their key.
@@ -151,10 +148,6 @@ class ScheduledLog:
             if rows:
                 await scheduled_store.count(connection, {topic_id: Sizes(-len(rows), -sum(row[1] for row in rows))})
         return [row[0] for row in rows]
-
-    async def list_some(self, topic_id: str, after: Place, most: int) -> tuple[list[Listed], int]:
-        """As `scheduled_store.list_some`."""
-        return await self._database.query(scheduled_store.list_some, topic_id, after, most)  # type: ignore[no-any-return]
 
 
 def _rows(records: Sequence[NewRow], now_ms: int) -> list[Row]:

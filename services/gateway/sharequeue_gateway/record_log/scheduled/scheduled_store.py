@@ -34,6 +34,7 @@ class Due(NamedTuple):
     partition: int
     deliver_at_ms: int
     schedule_id: uuid.UUID
+    key_digest: bytes | None
     tail: bytes
     gone: bool
 
@@ -116,7 +117,7 @@ async def take_due(connection: Connection, most: int, most_bytes: int) -> tuple[
                SELECT schedule_id, sum(bytes) OVER (ORDER BY deliver_at_ms, schedule_id) - bytes AS before FROM due) d
              WHERE before < $3)
            DELETE FROM log.scheduled_records s USING taken WHERE s.schedule_id = taken.schedule_id
-           RETURNING s.topic_id, s.partition, s.deliver_at_ms, s.schedule_id, s.tail, EXISTS (
+           RETURNING s.topic_id, s.partition, s.deliver_at_ms, s.schedule_id, s.key_digest, s.tail, EXISTS (
              SELECT FROM log.partitions p
              WHERE p.topic_id = s.topic_id AND p.partition = s.partition AND p.deleted)""",
         now_ms,
