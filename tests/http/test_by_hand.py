@@ -82,6 +82,16 @@ def test_what_has_changed_since_somebody_looked_stays_as_it_is(gateway: Gateway,
     assert gateway.in_flight(held) == before
 
 
+def test_a_held_record_that_the_log_has_removed_is_not_changed(gateway: Gateway, held: str) -> None:
+    gateway.delete_records(held, 3)
+    wait_until(lambda: state(gateway, held, 3)["unfinished_before"] == 0)
+    for action in ("release", "reject", "extend"):
+        found = problem(change(gateway, held, 2, action), 409, "INVALID_RECORD_STATE", 121)
+        assert "removed from the log" in found["detail"]
+    assert state(gateway, held, 2)["state"] == "held", "its worker may still be running it"
+    good(change(gateway, held, 3, "release"))
+
+
 def test_the_command_line_changes_a_record(gateway: Gateway, held: str) -> None:
     command = [Path(sys.executable).with_name("sharequeue"), "records", "release", held, held, "2"]
     options = ["--delivery-count", "1", "--reason", "hangs", "--delay", "10m", "--url", str(gateway.http.base_url)]

@@ -159,6 +159,10 @@ class AtLeaderApi:
             refused = error_of(result.kafka_code, result.detail)
             refused.definite = result.status == "failed"
             raise refused
+        if result.status == "ignored":
+            raise InvalidRecordState(
+                f"offset {offset} was removed from the log: its holder keeps it until its lock ends"
+            )
         return RecordChange(member_id=member_id, note=MAY_RUN)
 
 
