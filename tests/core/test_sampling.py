@@ -22,7 +22,7 @@ def note(
 ) -> int:
     """Take one round. Returns: its time."""
     ended = Round(START_MS + number * ROUND_MS)
-    ended.workers.update(workers or {})
+    ended.workers.update({group_id: set(range(count)) for group_id, count in (workers or {}).items()})
     for pair in pairs:
         ended.add(*pair)
     for _ in sampling.note(ended):

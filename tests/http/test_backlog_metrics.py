@@ -256,6 +256,8 @@ def work(gateway: Gateway, name: str) -> None:
 
 def test_every_gateway_tells_which_groups_need_attention(own_stack: Stack, gateway: Gateway, name: str) -> None:
     work(gateway, name)
+    with httpx.Client(base_url=own_stack.urls[1], timeout=30) as http:
+        assert Gateway(http).settle(name, name, 7, 7, "renew") == "applied"  # the same worker calls another gateway
     wanted = {
         "reasons": ["dead_letters"],
         "held_count": 3,

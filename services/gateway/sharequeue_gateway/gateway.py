@@ -429,7 +429,7 @@ def _leading(base: Base, settings: Settings) -> Leading:
 
 def _sampler(base: Base, leader: Leader) -> Sampler:
     query, totals = base.database.query, leader.activity.totals
-    return Sampler(query, base.cluster, base.clock, base.metadata, leader.all, totals, base.members.count)
+    return Sampler(query, base.cluster, base.clock, base.metadata, leader.all, totals, base.members.numbers)
 
 
 def _retention(base: Base, record_log: PostgresRecordLog, readers: Readers, interval_ms: int) -> Retention:

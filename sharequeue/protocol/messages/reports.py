@@ -231,9 +231,9 @@ class FiguresQuery(Request):
 
 class Figures(Response):
     """Counts of one gateway. `pairs`: a group, empty for what was produced to the topic; a topic's id; the counts
-    as in `sample_store`, where what happened counts since the gateway knows the pair. `members`: by group. `paused`:
-    groups in memory."""
+    as in `sample_store`, where what happened counts since the gateway knows the pair. `members`: by group, a
+    number of each. `paused`: groups in memory."""
 
     pairs: list[tuple[str, str, list[int]]]
-    members: dict[str, int]
+    members: dict[str, list[int]]
     paused: list[str] = []

@@ -6,10 +6,10 @@ not noted: each of its fetches has another one.
 """
 
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final
+from zlib import crc32
 
 from sharequeue.protocol.messages.groups import MAX_FETCHING_MEMBERS, FetchingMember
 from sharequeue.repeats import Every
@@ -55,8 +55,15 @@ class FetchingMembers:
 
     def count(self) -> Mapping[str, int]:
         """By group, how many members were seen in the last minute."""
-        since_s = self.now_s - SEEN_S
-        return Counter(group_id for (group_id, _), seen_s in self.seen.items() if seen_s >= since_s)
+        return {group_id: len(members) for group_id, members in self.numbers().items()}
+
+    def numbers(self) -> dict[str, list[int]]:
+        """By group, a number of each member that was seen in the last minute: the same one at each gateway."""
+        found: dict[str, list[int]] = {}
+        for (group_id, member_id), seen_s in self.seen.items():
+            if seen_s >= self.now_s - SEEN_S:
+                found.setdefault(group_id, []).append(crc32(member_id.encode()))
+        return found
 
     def of_groups(self, group_ids: Collection[str]) -> dict[str, list[FetchingMember]]:
         """By group, the members that were seen in the last minute: at most 1,000, those that called last first."""

@@ -31,8 +31,8 @@ CLUSTER_KEPT_MS: Final = 8 * KEPT_MS
 
 
 class Sampler:
-    """`members`: by group, how many were seen here in the last minute. `sampling`: None while another gateway takes
-    the samples."""
+    """`members`: by group, a number of each that was seen here in the last minute. `sampling`: None while another
+    gateway takes the samples."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Sampler:
         metadata: Metadata,
         leds: Callable[[], Iterable[LedSharePartition]],
         totals: Mapping[tuple[str, str], Totals],
-        members: Callable[[], Mapping[str, int]],
+        members: Callable[[], dict[str, list[int]]],
     ) -> None:
         self._query = query
         self._cluster = cluster
@@ -80,7 +80,7 @@ class Sampler:
                 pair[HELD] += machine.held_count
                 pair[DELAYED] += machine.delayed_count
         counted = [(*names, counts) for names, counts in pairs.items()]
-        return Figures(pairs=counted, members=dict(self._members()), paused=sorted(paused))
+        return Figures(pairs=counted, members=self._members(), paused=sorted(paused))
 
     async def take(self, backlogs: Backlogs, oldest: Oldest, opened: OpenCounts) -> None:
         """Take a sample of what was read and of the figures of all gateways. Raises: ApiError: it is not written; what
@@ -93,7 +93,8 @@ class Sampler:
                 continue
             first, known = node not in self._known, self._known.setdefault(node, {})
             ended.paused.update(figures.paused)
-            ended.workers.update(figures.members)
+            for group_id, members in figures.members.items():
+                ended.workers.setdefault(group_id, set()).update(members)
             for group_id, topic_id, counts in figures.pairs:
                 if slices.over():
                     await slices.pause()

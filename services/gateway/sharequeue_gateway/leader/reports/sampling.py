@@ -12,7 +12,6 @@ that have waited longest are written first. What happened to the others gathers 
 
 import heapq
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from operator import add, itemgetter
 from typing import Any, Final
@@ -51,11 +50,12 @@ def fields_of(counts: Counts, at_ms: int, now_ms: int) -> dict[str, Any]:
 
 
 class Round:
-    """The counts of one look by series. A count of a group and a topic is one of three series. `workers`: by group."""
+    """The counts of one look by series. A count of a group and a topic is one of three series. `workers`: by
+    group, the numbers of its members."""
 
     def __init__(self, at_ms: int) -> None:
         self.at_ms = at_ms
-        self.workers: Final = Counter[str]()
+        self.workers: Final[dict[str, set[int]]] = {}
         self.paused: Final = set[str]()
         self.series: Final[dict[str, Counts]] = {CLUSTER: [*NOTHING]}
 
@@ -139,7 +139,7 @@ class Sampling:
             yield
             series = self._series.setdefault(name, Series())
             group_id = name[2:] if name.startswith("g/") else ""
-            series.workers, series.paused = ended.workers[group_id], group_id in ended.paused
+            series.workers, series.paused = len(ended.workers.get(group_id, ())), group_id in ended.paused
             series.note(ended.of(name), self.period_ms)
             if name != CLUSTER and series.due(self.at_ms):
                 self._due.append((series.written_at_ms, name))
