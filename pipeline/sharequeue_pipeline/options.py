@@ -19,6 +19,8 @@ PLAIN_FORMATS: Final = ("binary", "string", "json")
 REGISTRY_FORMATS: Final = ("avro", "protobuf")
 """Formats of values whose schemas are in a registry."""
 VALUE_FORMATS: Final = (*PLAIN_FORMATS, *REGISTRY_FORMATS)
+REGISTRY_URL: Final = re.compile("https?://", re.IGNORECASE)
+"""The beginning of a registry that is a server, and not a directory."""
 READ_FORMATS: Final = ("binary", "string", *REGISTRY_FORMATS)
 FROM_JSON: Final = """valueFormat=string, and .withColumn("value", from_json("value", "id INT, total DECIMAL(9,2)"))"""
 """How JSON becomes typed columns."""
@@ -61,13 +63,15 @@ class GatewayOptions:
 class ValueOptions:
     """The options that source and sink have. `value_format`: None chooses by the type of the sink's column.
 
-    `value_schema`, `schema_registry`: a schema id and a directory, for REGISTRY_FORMATS.
+    `value_schema`, `schema_registry`: a schema id, and a directory or URLs, for REGISTRY_FORMATS. `registry_login`: the
+    path of a file with a user and a password, or with a token.
     """
 
     gateway: GatewayOptions
     value_format: str | None = None
     value_schema: int = 0
     schema_registry: str = ""
+    registry_login: str | None = None
     value_message: str | None = None
 
 
@@ -146,6 +150,12 @@ def _url(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"must be like {DEFAULT_URL}, not {text!r}")
     return text.rstrip("/")
+
+
+def _registry(text: str) -> str:
+    if REGISTRY_URL.match(text.strip()):
+        return ",".join(_url(each.strip()) for each in text.split(","))
+    return _text(text)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -263,7 +273,8 @@ GATEWAY: Final[Mapping[str, tuple[str, Reader]]] = {
 VALUES: Final[Mapping[str, tuple[str, Reader]]] = {
     "valueFormat": ("value_format", _choice(*VALUE_FORMATS)),
     "valueSchema": ("value_schema", _schema_id),
-    "schemaRegistry": ("schema_registry", _text),
+    "schemaRegistry": ("schema_registry", _registry),
+    "schemaRegistryLogin": ("registry_login", _text),
     "valueMessage": ("value_message", _text),
 }
 SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
@@ -347,8 +358,10 @@ def _check_registry(values: Mapping[str, Any]) -> None:
         if given and value_format not in REGISTRY_FORMATS:
             raise PipelineError(f"{name} needs valueFormat={' or '.join(REGISTRY_FORMATS)}")
         if value_format in REGISTRY_FORMATS and not given:
-            wanted = "schemaRegistry, the directory of the schemas, and valueSchema, a schema id in it"
+            wanted = "schemaRegistry, a URL or the directory of the schemas, and valueSchema, a schema id in it"
             raise PipelineError(f"valueFormat={value_format} needs {wanted}")
+    if "registry_login" in values and not REGISTRY_URL.match(values.get("schema_registry", "")):
+        raise PipelineError("schemaRegistryLogin needs the URL of a schemaRegistry: a directory has no login")
     if "value_message" in values and value_format != "protobuf":
         raise PipelineError("valueMessage needs valueFormat=protobuf")
 

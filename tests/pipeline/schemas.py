@@ -1,8 +1,12 @@
 """A schema registry in a directory: Avro and Protobuf schemas of orders, in two versions each."""
 
+import base64
 import io
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +54,9 @@ def write(directory: Path) -> Path:
     return directory
 
 
-def opened(registry: Path | str, value_format: str, schema_id: int, message: str | None = None) -> Any:
+def opened(
+    registry: Path | str, value_format: str, schema_id: int, message: str | None = None, login: str | None = None
+) -> Any:
     """The values of a schema."""
     found = registry_values(
         ValueOptions(
@@ -59,6 +65,7 @@ def opened(registry: Path | str, value_format: str, schema_id: int, message: str
             value_schema=schema_id,
             schema_registry=str(registry),
             value_message=message,
+            registry_login=login,
         )
     )
     assert found is not None
@@ -156,3 +163,59 @@ def descriptor_set(*files: Any) -> bytes:
 def protobuf(schema_id: int, indexes: Sequence[int], message: bytes) -> bytes:
     """A value in the wire format. `indexes`: as bytes on the wire, without zigzag."""
     return b"\0" + schema_id.to_bytes(4, "big") + bytes(indexes) + message
+
+
+class RegistryServer(ThreadingHTTPServer):
+    """A schema registry as Confluent's clients see it. `documents`: its answers by path; the others are 404."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.url = f"http://127.0.0.1:{self.server_port}/registry"
+        self.documents: dict[str, dict[str, Any]] = {}
+        self.asked: list[str] = []
+        self.login = ""
+        self.busy = 0
+        """How many of the next requests get a 503."""
+
+    def put(self, schema_id: int, schema: Any, **more: Any) -> None:
+        self.documents[f"/schemas/ids/{schema_id}"] = {"schema": json.dumps(schema), **more}
+
+    def put_proto(self, path: str, file: Any, **more: Any) -> None:
+        """A .proto file, as it is given with format=serialized."""
+        text = base64.b64encode(file.SerializeToString()).decode()
+        self.documents[f"{path}?format=serialized"] = {"schema": text, "schemaType": "PROTOBUF", **more}
+
+    @contextmanager
+    def running(self) -> "Iterator[RegistryServer]":
+        thread = threading.Thread(target=self.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.shutdown()
+            thread.join()
+            self.server_close()
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: RegistryServer
+
+    def do_GET(self) -> None:
+        registry, path = self.server, self.path.removeprefix("/registry")
+        registry.asked.append(path)
+        document = registry.documents.get(path, {"error_code": 40403, "message": "Schema not found"})
+        status = 404 if "error_code" in document else 200
+        if registry.login not in ("", self.headers["Authorization"]):
+            status, document = 401, {"error_code": 401, "message": "Unauthorized"}
+        elif registry.busy:
+            registry.busy -= 1
+            status, document = 503, {"error_code": 50003, "message": "no leader"}
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""

@@ -31,12 +31,13 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(
-    registry: Path, value_format: str, *values: bytes | None, schema: int = 2, **options: str
+    registry: Path | str, value_format: str, *values: bytes | None, schema: int = 2, **options: str
 ) -> tuple[list[Any], dict[str, str]]:
     """The column `value`, and why values were rejected, by offset from 10 on."""
     given = {"topics": "t", "group": "g", "valueFormat": value_format, "schemaRegistry": str(registry)}
     made = source_options({**given, "valueSchema": str(schema), "onMalformed": "reject", **options})
-    data_type = schemas.data_type(schemas.opened(registry, value_format, schema, options.get("valueMessage")).ddl)
+    more = options.get("valueMessage"), options.get("schemaRegistryLogin")
+    data_type = schemas.data_type(schemas.opened(registry, value_format, schema, *more).ddl)
     columns = RecordColumns(made, schema_of(data_type))
     records = batch_of(['"value":null' if value is None else raw(value) for value in values])
     found = columns.batch(Range("t", 3, 10, 99, 2), records).to_pydict()
@@ -243,7 +244,7 @@ def test_a_schema_that_may_take_any_time_is_refused_for_values_too(registry: Pat
 # Protobuf
 
 
-def order(registry: Path, **fields: Any) -> bytes:
+def order(registry: Path | str, **fields: Any) -> bytes:
     """A value of the newest Order, written by the sink."""
     data_type = schemas.data_type(schemas.opened(registry, "protobuf", 8, "shop.Order").ddl)
     assert isinstance(data_type, spark.StructType)

@@ -6,11 +6,7 @@ tests/shown/kinds.py finds the code. Code of a new form fails here until its for
 import json
 import re
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pyspark
 import pytest
@@ -70,31 +66,11 @@ def test_spark_has_what_a_sentence_names(spark: SparkSession, spark_home: Path, 
         eval(code.replace("…", "function"), names)
 
 
-@contextmanager
-def registry_server() -> Iterator[str]:
-    """What Confluent's registry answers to `GET /schemas/ids/1`. Yields: its URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            found = self.path == "/schemas/ids/1"
-            body = json.dumps({"schema": json.dumps(schemas.FIRST)} if found else {"error_code": 40403}).encode()
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        running = Thread(target=server.serve_forever)
-        running.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        running.join()
-
-
 @pytest.mark.parametrize("code", of_kind("registry"))
 def test_a_schema_is_copied_from_a_registry_server(tmp_path: Path, code: str) -> None:
-    with registry_server() as url:
-        command = code.replace("$REGISTRY", url).replace("/tmp/schemas", str(tmp_path))
+    with schemas.RegistryServer().running() as server:
+        server.put(1, schemas.FIRST)
+        command = code.replace("$REGISTRY", server.url).replace("/tmp/schemas", str(tmp_path))
         subprocess.run(["bash", "-eo", "pipefail", "-c", command], check=True, timeout=300)
     assert schemas.opened(tmp_path, "avro", 1).ddl
     assert json.loads((tmp_path / "1.avsc").read_text()) == schemas.FIRST

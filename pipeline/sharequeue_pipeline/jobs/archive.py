@@ -136,7 +136,10 @@ class Archiver:
 @click.option(
     "--value-schema", metavar="ID", help="with avro and protobuf: the id of the schema that gives the columns"
 )
-@click.option("--schema-registry", metavar="DIRECTORY", help="with avro and protobuf: the schemas")
+@click.option(
+    "--schema-registry", metavar="URL", help="with avro and protobuf: the registry, or a directory of schemas"
+)
+@click.option("--schema-registry-login", metavar="FILE", help="with user:password or a token, for a registry's URL")
 @click.option("--value-message", metavar="NAME", help="with protobuf; default: the schema's first")
 @click.option("--verify", is_flag=True, help="compare the whole table with the records that the log still has")
 @click.option(
@@ -154,6 +157,7 @@ def command(
     value_format: str | None,
     value_schema: str | None,
     schema_registry: str | None,
+    schema_registry_login: str | None,
     value_message: str | None,
     verify: bool,
     delete_records: bool,
@@ -175,6 +179,7 @@ def command(
         "valueFormat": value_format,
         "valueSchema": value_schema,
         "schemaRegistry": schema_registry,
+        "schemaRegistryLogin": schema_registry_login,
         "valueMessage": value_message,
         "onMalformed": "null" if value_format in REGISTRY_FORMATS else None,
     }

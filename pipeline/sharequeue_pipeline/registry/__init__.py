@@ -1,4 +1,6 @@
-"""Values with a schema registry's wire format: a schema id in front of Avro or Protobuf. The registry is a directory.
+"""Values with a schema registry's wire format: a schema id in front of Avro or Protobuf.
+
+The registry is a server that is asked over HTTP, or a directory:
 
     DIRECTORY/
       1.avsc      the Avro schema with the id 1, whole: it refers to no other file
@@ -11,8 +13,9 @@ The id in a value names the schema that it was written with, the *writer schema*
 the options name; it gives the columns. A value of another version is read by the rules of its format: Avro resolves the
 writer schema to the reader schema, Protobuf goes by field numbers.
 
-`wire_format` cuts and joins the parts of a value, `schema_folder` finds schemas, `avro_values` and `protobuf_values`
-read and write values; they are imported when a query needs them. Other rooms use `registry_values` and `Malformed`.
+`wire_format` cuts and joins the parts of a value. `schemas` has what `schema_folder` or `schema_server` find.
+`avro_values` and `protobuf_values` read and write values; they are imported when a query needs them. Other rooms use
+`registry_values` and `Malformed`.
 """
 
 from typing import TYPE_CHECKING
@@ -31,7 +34,7 @@ def registry_values(options: ValueOptions) -> "AvroValues | ProtobufValues | Non
     if options.value_format == "avro":
         from sharequeue_pipeline.registry.avro_values import AvroValues  # noqa: PLC0415
 
-        return AvroValues(options.schema_registry, options.value_schema)
+        return AvroValues(options)
     from sharequeue_pipeline.registry.protobuf_values import ProtobufValues  # noqa: PLC0415
 
-    return ProtobufValues(options.schema_registry, options.value_schema, options.value_message)
+    return ProtobufValues(options)

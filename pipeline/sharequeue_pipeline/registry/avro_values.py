@@ -7,6 +7,7 @@ contains itself is refused.
 
 import io
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 import fastavro
@@ -14,7 +15,8 @@ from fastavro.read import SchemaResolutionError
 from fastavro.validation import ValidationError, validate
 
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.registry.schema_folder import SchemaFolder
+from sharequeue_pipeline.options import ValueOptions
+from sharequeue_pipeline.registry.schemas import Schemas
 from sharequeue_pipeline.registry.wire_format import HEADER_BYTES, Malformed, header, schema_id_of
 
 _TYPES: Final = {"long": "bigint", "bytes": "binary", "fixed": "binary", "enum": "string", "null": "?null"}
@@ -33,12 +35,12 @@ _FAULTS: Final = (ValueError, TypeError, LookupError, OverflowError, AttributeEr
 class AvroValues:
     """Values of one column. `ddl`: its type. Raises: PipelineError: the schema cannot be used."""
 
-    def __init__(self, registry: str, schema_id: int) -> None:
-        self._id = schema_id
-        self._schemas = SchemaFolder(registry, "avsc", _parsed)
-        self._schema, self.ddl = self._schemas.schema(schema_id, PipelineError)
+    def __init__(self, options: ValueOptions) -> None:
+        self._id = options.value_schema
+        self._schemas = Schemas(options, "avsc", _parsed)
+        self._schema, self.ddl = self._schemas.schema(self._id, PipelineError)
         if "?" in self.ddl:
-            raise PipelineError(f"schema {schema_id} has a part without a type in Spark, marked with ?: {self.ddl}")
+            raise PipelineError(f"schema {self._id} has a part without a type in Spark, marked with ?: {self.ddl}")
 
     def decode(self, value: bytes) -> Any:
         """A value as Arrow takes it. Raises: Malformed; PipelineError: its schema cannot be used."""
@@ -66,10 +68,10 @@ class AvroValues:
         return header(self._id) + out.getvalue()
 
 
-def _parsed(text: bytes) -> tuple[Any, str]:
-    """A schema for the library, and the type of its values as DDL."""
+def _parsed(texts: Sequence[bytes]) -> tuple[Any, str]:
+    """The last schema for the library, and the type of its values as DDL. It may name types of those before."""
     names: dict[str, Any] = {}
-    parsed = fastavro.parse_schema(json.loads(text), names)
+    parsed = [fastavro.parse_schema(json.loads(text), names) for text in texts][-1]
     ddl = _type(parsed, names, ())
     fields = [each for schema in names.values() for each in schema.get("fields", ()) if each.get("default") is not None]
     for field, default in [(each, _default(each, names)) for each in fields]:

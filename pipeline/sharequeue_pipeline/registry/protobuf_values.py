@@ -6,6 +6,7 @@ number fits; a field without presence that is not set has the default of its typ
 field with presence that is not set is null. A message that contains itself has no type in Spark.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -13,7 +14,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Error
 
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.registry.schema_folder import SchemaFolder
+from sharequeue_pipeline.options import ValueOptions
+from sharequeue_pipeline.registry.schemas import Schemas
 from sharequeue_pipeline.registry.wire_format import MAX_PLACE, Malformed, header, message_of, schema_id_of
 
 _TYPES: Final = {
@@ -30,13 +32,13 @@ _TYPES: Final = {
 class ProtobufValues:
     """Values of one column, of one message. `ddl`: its type. Raises: PipelineError: the schema cannot be used."""
 
-    def __init__(self, registry: str, schema_id: int, message: str | None) -> None:
-        self._id = schema_id
-        self._schemas = SchemaFolder(registry, "desc", _messages)
-        found = {each.full_name: each for each in self._schemas.schema(schema_id, PipelineError)}
-        self._name = message or next(iter(found), "")
+    def __init__(self, options: ValueOptions) -> None:
+        self._id = options.value_schema
+        self._schemas = Schemas(options, "desc", _messages)
+        found = {each.full_name: each for each in self._schemas.schema(self._id, PipelineError)}
+        self._name = options.value_message or next(iter(found), "")
         if self._name not in found:
-            raise PipelineError(f"schema {schema_id} has no message {self._name!r}; it has {', '.join(found)}")
+            raise PipelineError(f"schema {self._id} has no message {self._name!r}; it has {', '.join(found)}")
         self._place = list(found).index(self._name)
         self.ddl = _struct(found[self._name], ())
         self._class: Any = message_factory.GetMessageClass(found[self._name])
@@ -62,9 +64,9 @@ class ProtobufValues:
         return header(self._id, self._place) + message
 
 
-def _messages(text: bytes) -> list[Any]:
+def _messages(texts: Sequence[bytes]) -> list[Any]:
     """The messages of a descriptor set's last file that values may have, in the order of the .proto file."""
-    files = descriptor_pb2.FileDescriptorSet.FromString(text).file
+    files = descriptor_pb2.FileDescriptorSet.FromString(texts[-1]).file
     pool = descriptor_pool.DescriptorPool()
     for file in files:
         pool.AddSerializedFile(file.SerializeToString())
