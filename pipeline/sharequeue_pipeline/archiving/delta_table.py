@@ -18,9 +18,9 @@ from pyspark.sql import types as spark
 from sharequeue.protocol.messages.topics import TopicDescription
 from sharequeue_pipeline.archiving.table_files import DATE, TableFile, TableTask
 from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.options import SourceOptions
+from sharequeue_pipeline.options import REGISTRY_FORMATS, SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.schema import arrow_schema, value_type
+from sharequeue_pipeline.source.schema import RESCUED, arrow_schema, value_type
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -35,33 +35,55 @@ class Progress(NamedTuple):
     next_offset: int
 
 
-def table_schema(key: str, value: str) -> spark.StructType:
-    """The columns without `date`, given the types of keys and values as DDL. It needs a SparkSession."""
-    verbatim = "value_is_json boolean, " if value == "binary" else ""
+def table_schema(key: str, value: str, *, typed: bool = False) -> spark.StructType:
+    """The columns without `date`, given the types of keys and values as DDL. It needs a SparkSession.
+
+    `typed`: values have a schema of a registry, so the table has a column for what does not fit it.
+    """
+    verbatim = "value_is_json boolean, " if value == "binary" and not typed else ""
+    rescued = f", {RESCUED} string" if typed else ""
     made = spark.DataType.fromDDL(
         f"struct<partition int, offset bigint, timestamp timestamp, key {key}, value {value}, {verbatim}"
-        "headers map<string,string>>"
+        f"headers map<string,string>{rescued}>"
     )
     assert isinstance(made, spark.StructType)
     return made
 
 
+def _merged(old: spark.DataType, new: spark.DataType) -> spark.DataType:
+    """A type with the fields of both. A field that both have keeps the type that it has in `old`."""
+    if isinstance(old, spark.StructType) and isinstance(new, spark.StructType):
+        fields = [
+            spark.StructField(each.name, _merged(each.dataType, new[each.name].dataType))
+            if each.name in new.names
+            else each
+            for each in old
+        ]
+        return spark.StructType([*fields, *(each for each in new if each.name not in old.names)])
+    if isinstance(old, spark.ArrayType) and isinstance(new, spark.ArrayType):
+        return spark.ArrayType(_merged(old.elementType, new.elementType))
+    return old
+
+
 class TopicTable:
     """The Delta table of one topic. Methods raise PipelineError if the table cannot be read or written."""
 
-    def __init__(self, root: str, topic: TopicDescription, options: SourceOptions) -> None:
+    def __init__(self, root: str, topic: TopicDescription, options: SourceOptions, *, merge: bool = False) -> None:
         """Open the table, or create it.
 
         Args:
             options: how keys and values become columns.
+            merge: whether the table gets the columns of values that it lacks.
         Raises: PipelineError: the table has other columns, or it is not an archive of this topic.
         """
         self.uri = root if "://" in root else os.path.abspath(root)
         self._topic = topic
         self._options = options
-        self._schema = table_schema(options.key_format, value_type(options))
+        typed = options.value_format in REGISTRY_FORMATS
+        self._schema = table_schema(options.key_format, value_type(options), typed=typed)
         self._delta = _library()
         self._table = self._opened()
+        self._take_columns(merge)
 
     def _opened(self) -> "DeltaTable":
         columns = self._delta.Schema.from_arrow(arrow_schema(self._schema).append(pa.field(DATE, pa.date32())))
@@ -81,12 +103,42 @@ class TopicTable:
                 f"the table at {self.uri} has the property {_FORGETS}, with which it forgets how far it is archived: "
                 "take it away, or give another directory"
             )
-        if table.schema() != columns:
-            raise PipelineError(
-                f"the table at {self.uri} has other columns: give the same --key-format, --value-format and "
-                "--value-schema as for the first run, or another directory"
-            )
         return table
+
+    def _take_columns(self, merge: bool) -> None:
+        """Take the columns of the table for those of the run, after the table got those that it lacks, if it may.
+
+        Raises: PipelineError: it may not, or a column that is not of values is another one.
+        """
+        there = spark.StructType.fromJson(json.loads(self._table.schema().to_json()))
+        there = spark.StructType([each for each in there if each.name != DATE])
+        wanted, merged = self._schema, _merged(there, self._schema)
+        assert isinstance(merged, spark.StructType)
+        if _fixed(there) != _fixed(wanted):
+            raise PipelineError(
+                f"the table at {self.uri} has other columns: give the same --key-format and --value-format as for the first "
+                "run, or another directory"
+            )
+        if merged.simpleString() != there.simpleString():
+            if not merge:
+                raise PipelineError(
+                    f"the table at {self.uri} lacks columns for values of this --value-schema: add them with "
+                    "--merge-schema, or give the --value-schema of the run before"
+                )
+            self._widen(spark.StructType([each for each in merged if each.name in ("value", RESCUED)]))
+        self._schema = merged
+
+    def _widen(self, columns: spark.StructType) -> None:
+        """Add what the columns have and the table lacks, and note from which offsets on it has it."""
+        noted = [
+            self._delta.Transaction(self._columns(each.partition), self.next_offset(each.partition))
+            for each in self._topic.partitions
+        ]
+        with self._committing():
+            self._table.alter.add_columns(
+                self._delta.Schema.from_arrow(arrow_schema(columns)).fields,
+                commit_properties=self._delta.CommitProperties(app_transactions=noted),
+            )
 
     def _create(self, columns: Any) -> "DeltaTable":
         begun = [self._delta.Transaction(self._transaction(each.partition), 0) for each in self._topic.partitions]
@@ -102,6 +154,10 @@ class TopicTable:
 
     def _transaction(self, partition: int) -> str:
         return f"sharequeue/{self._topic.topic_id}/{partition}"
+
+    def _columns(self, partition: int) -> str:
+        """The transaction that says from which offset on a partition has values in all columns."""
+        return f"{self._transaction(partition)}/columns"
 
     @property
     def version(self) -> int:
@@ -134,10 +190,12 @@ class TopicTable:
 
     def tasks(self, partition: int, begin: int, end: int, segment_records: int) -> Iterator[TableTask]:
         """Tasks for the offsets from `begin` on, below `end`."""
-        for first in range(begin, end, segment_records):
-            last = min(first + segment_records, end) - 1
-            entry = Range(self._topic.name, partition, first, last, topic_id=self._topic.topic_id)
-            yield TableTask(self._options, self._schema, self.uri, entry)
+        widened = self._table.transaction_version(self._columns(partition)) or 0
+        while begin < end:
+            last = min(begin + segment_records, end, widened if begin < widened else end) - 1
+            entry = Range(self._topic.name, partition, begin, last, topic_id=self._topic.topic_id)
+            yield TableTask(self._options, self._schema, self.uri, entry, older=begin < widened)
+            begin = last + 1
 
     def commit(self, files: Iterable[TableFile], reached: Iterable[Progress], note: Any) -> None:
         """Add files, and say how far their partitions are archived, at once.
@@ -183,6 +241,12 @@ class TopicTable:
             raise PipelineError(f"the table at {self.uri} took no commit: {fault}") from None
         except (self._delta.exceptions.DeltaError, OSError) as fault:
             raise PipelineError(f"the table at {self.uri} took no commit: {fault}") from None
+
+
+def _fixed(columns: spark.StructType) -> dict[str, str]:
+    """The columns that never change, with their types. A struct of values may get fields."""
+    texts = {each.name: each.dataType.simpleString() for each in columns if each.name != RESCUED}
+    return {**texts, "value": texts["value"].partition("<")[0]}
 
 
 def _library() -> Any:

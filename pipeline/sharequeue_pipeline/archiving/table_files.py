@@ -21,6 +21,7 @@ from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.record_columns import RecordColumns
+from sharequeue_pipeline.source.schema import RESCUED
 
 DATE: Final = "date"
 """The column that the table is partitioned by: the date of the timestamp in UTC."""
@@ -30,12 +31,16 @@ _MS: Final = pa.timestamp("ms", "UTC")
 
 @dataclass(frozen=True)
 class TableTask:
-    """One task: a range of one partition. `options`: the gateway, and how keys and values are read."""
+    """One task: a range of one partition. `options`: the gateway, and how keys and values are read.
+
+    `older`: the table had fewer columns of values when it got the range.
+    """
 
     options: SourceOptions
     schema: spark.StructType
     uri: str
     entry: Range
+    older: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +60,12 @@ class TableFile:
 
 @dataclass(frozen=True)
 class WrittenSegment:
-    """`malformed`: how many values did not fit the schema."""
+    """`malformed`: how many values could not be read. `rescued`: how many have a part that no column took."""
 
     entry: Range
     files: list[TableFile]
     malformed: int
+    rescued: int
 
     @property
     def records(self) -> int:
@@ -154,7 +160,7 @@ def write_segment(task: TableTask) -> WrittenSegment:
         for file in open_files.values():
             file.abandon()
         raise
-    return WrittenSegment(task.entry, closed, columns.malformed)
+    return WrittenSegment(task.entry, closed, columns.malformed, columns.rescued)
 
 
 def verify_range(task: TableTask, version: int, whole: bool) -> int:
@@ -169,13 +175,15 @@ def verify_range(task: TableTask, version: int, whole: bool) -> int:
 
     columns = RecordColumns(task.options, task.schema)
     logged = pa.Table.from_batches(_batches(columns, task), schema=columns.arrow_schema)
+    if task.older:
+        logged = logged.drop_columns(["value", RESCUED])
     entry = task.entry
     try:
         found = (
             DeltaTable(task.uri, version=version)
             .to_pyarrow_dataset()
             .to_table(
-                columns=columns.arrow_schema.names,
+                columns=logged.column_names,
                 filter=(pc.field("partition") == entry.partition)
                 & (pc.field("offset") >= entry.first_offset)
                 & (pc.field("offset") <= entry.last_offset),
@@ -183,7 +191,7 @@ def verify_range(task: TableTask, version: int, whole: bool) -> int:
         )
     except (OSError, pa.ArrowException, ValueError) as fault:
         raise PipelineError(f"the table at {task.uri} cannot be read: {fault}") from None
-    found = found.sort_by("offset").cast(columns.arrow_schema)
+    found = found.sort_by("offset").cast(logged.schema)
     if not whole:
         found = found.filter(pc.is_in(found["offset"], logged["offset"].combine_chunks()))
     if not found.equals(logged) and repr(found.to_pylist()) != repr(logged.to_pylist()):  # NaN equals NaN here

@@ -29,17 +29,19 @@ WAVE: Final = 2
 class Archiver:
     """One run over one topic: archive, then verify, then say what the log may lose."""
 
-    def __init__(self, spark: SparkSession, options: SourceOptions, root: str, topic: TopicDescription) -> None:
+    def __init__(
+        self, spark: SparkSession, options: SourceOptions, root: str, topic: TopicDescription, *, merge: bool = False
+    ) -> None:
         self._spark = spark
         self._topic = topic
-        self._table = TopicTable(root, topic, options)
+        self._table = TopicTable(root, topic, options, merge=merge)
         self._new = {entry.partition: [0, 0] for entry in topic.partitions}
         """[records, files] of this run, by partition."""
         self._gaps = {
             partition: {"first_offset": first, "last_offset": last}
             for partition, (first, last) in self._table.gaps().items()
         }
-        self._malformed = 0
+        self._malformed = self._rescued = 0
         self._verified = 0
 
     @property
@@ -71,6 +73,7 @@ class Archiver:
             self._new[each.entry.partition][0] += each.records
             self._new[each.entry.partition][1] += len(each.files)
             self._malformed += each.malformed
+            self._rescued += each.rescued
 
     def verify(self, segment_records: int, before: dict[int, int] | None = None) -> None:
         """Compare the table with the records that the log still has; with `before`, those below these offsets."""
@@ -99,6 +102,7 @@ class Archiver:
             "topic": self._topic.name,
             "records": sum(records for records, _ in self._new.values()),
             "malformed_values": self._malformed,
+            "rescued_values": self._rescued,
             "verified_records": self._verified,
             "table_version": self._table.version,
             "partitions": [
@@ -141,6 +145,11 @@ class Archiver:
 )
 @click.option("--schema-registry-login", metavar="FILE", help="with user:password or a token, for a registry's URL")
 @click.option("--value-message", metavar="NAME", help="with protobuf; default: the schema's first")
+@click.option(
+    "--merge-schema",
+    is_flag=True,
+    help="with avro and protobuf: add the columns of --value-schema that the table lacks",
+)
 @click.option("--verify", is_flag=True, help="compare the whole table with the records that the log still has")
 @click.option(
     "--delete-records",
@@ -159,6 +168,7 @@ def command(
     schema_registry: str | None,
     schema_registry_login: str | None,
     value_message: str | None,
+    merge_schema: bool,
     verify: bool,
     delete_records: bool,
     master: str | None,
@@ -174,6 +184,8 @@ def command(
         raise click.UsageError(
             "--delete-records needs --value-format binary: a table of another format may lack parts of a value"
         )
+    if merge_schema and value_format not in REGISTRY_FORMATS:
+        raise click.UsageError("--merge-schema needs --value-format avro or protobuf: others have no columns to add")
     columns = {
         "keyFormat": key_format,
         "valueFormat": value_format,
@@ -188,7 +200,7 @@ def command(
     with OperatorClient(target) as gateway:
         described = gateway.describe(topic, first_try=True)
         options = dataclasses.replace(source_options({"topics": topic, **given}), gateway=target)
-        archiver = Archiver(start("archive", master), options, root, described)
+        archiver = Archiver(start("archive", master), options, root, described, merge=merge_schema)
         archiver.run(segment_records)
         if verify:
             archiver.verify(segment_records)
@@ -208,6 +220,8 @@ def command(
         )
     if report["malformed_values"]:
         click.echo(f"{report['malformed_values']} malformed values are null")
+    if report["rescued_values"]:
+        click.echo(f"{report['rescued_values']} values have a part that no column took, in _rescued_data")
     if verify or delete_records:
         click.echo(f"verified: {report['verified_records']} records")
 

@@ -36,23 +36,29 @@ class AvroValues:
     """Values of one column. `ddl`: its type. Raises: PipelineError: the schema cannot be used."""
 
     def __init__(self, options: ValueOptions) -> None:
-        self._id = options.value_schema
+        self.schema_id = options.value_schema
         self._schemas = Schemas(options, "avsc", _parsed)
-        self._schema, self.ddl = self._schemas.schema(self._id, PipelineError)
+        self._schema, self.ddl = self._schemas.schema(self.schema_id, PipelineError)
         if "?" in self.ddl:
-            raise PipelineError(f"schema {self._id} has a part without a type in Spark, marked with ?: {self.ddl}")
+            raise PipelineError(
+                f"schema {self.schema_id} has a part without a type in Spark, marked with ?: {self.ddl}"
+            )
 
-    def decode(self, value: bytes) -> Any:
-        """A value as Arrow takes it. Raises: Malformed; PipelineError: its schema cannot be used."""
+    def decode(self, value: bytes, *, whole: bool = False) -> Any:
+        """A value as Arrow takes it. `whole`: with all fields of the schema that it was written with, and no others.
+
+        Raises: Malformed; PipelineError: its schema cannot be used.
+        """
         schema_id = schema_id_of(value)
         writer, _ = self._schemas.schema(schema_id)
         body = io.BytesIO(
             value[HEADER_BYTES:] + b"\0"
         )  # a skipped field that ends behind the value reads the last byte
         try:
-            found = fastavro.schemaless_reader(body, writer, None if schema_id == self._id else self._schema)
+            own = whole or schema_id == self.schema_id
+            found = fastavro.schemaless_reader(body, writer, None if own else self._schema)
         except (EOFError, SchemaResolutionError, *_FAULTS):
-            raise Malformed(f"it does not fit schema {schema_id}, read as schema {self._id}") from None
+            raise Malformed(f"it does not fit schema {schema_id}, read as schema {self.schema_id}") from None
         if body.tell() != len(value) - HEADER_BYTES:
             raise Malformed(f"its length does not fit schema {schema_id}")
         return found
@@ -64,8 +70,8 @@ class AvroValues:
             validate(value, self._schema)  # a writer alone cuts numbers
             fastavro.schemaless_writer(out, self._schema, value, strict_allow_default=True)
         except _FAULTS as fault:
-            raise PipelineError(f"valueFormat=avro: a value does not fit schema {self._id}: {fault}") from None
-        return header(self._id) + out.getvalue()
+            raise PipelineError(f"valueFormat=avro: a value does not fit schema {self.schema_id}: {fault}") from None
+        return header(self.schema_id) + out.getvalue()
 
 
 def _parsed(texts: Sequence[bytes]) -> tuple[Any, str]:

@@ -6,6 +6,7 @@ number fits; a field without presence that is not set has the default of its typ
 field with presence that is not set is null. A message that contains itself has no type in Spark.
 """
 
+import datetime
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -33,24 +34,31 @@ class ProtobufValues:
     """Values of one column, of one message. `ddl`: its type. Raises: PipelineError: the schema cannot be used."""
 
     def __init__(self, options: ValueOptions) -> None:
-        self._id = options.value_schema
+        self.schema_id = options.value_schema
         self._schemas = Schemas(options, "desc", _messages)
-        found = {each.full_name: each for each in self._schemas.schema(self._id, PipelineError)}
+        found = {each.full_name: each for each in self._schemas.schema(self.schema_id, PipelineError)}
         self._name = options.value_message or next(iter(found), "")
         if self._name not in found:
-            raise PipelineError(f"schema {self._id} has no message {self._name!r}; it has {', '.join(found)}")
+            raise PipelineError(f"schema {self.schema_id} has no message {self._name!r}; it has {', '.join(found)}")
         self._place = list(found).index(self._name)
         self.ddl = _struct(found[self._name], ())
         self._class: Any = message_factory.GetMessageClass(found[self._name])
 
-    def decode(self, value: bytes) -> Any:
-        """A value as Arrow takes it. Raises: Malformed; PipelineError: its schema cannot be used."""
+    def decode(self, value: bytes, *, whole: bool = False) -> Any:
+        """A value as Arrow takes it. `whole`: with the fields that are set, of the schema that it was written with.
+
+        Raises: Malformed; PipelineError: its schema cannot be used.
+        """
         schema_id = schema_id_of(value)
         place, message = message_of(value)
         written = self._schemas.schema(schema_id)
         if place >= len(written) or written[place].full_name != self._name:
             raise Malformed(f"message {place} of schema {schema_id} is not {self._name}")
         try:
+            if whole:
+                found = message_factory.GetMessageClass(written[place]).FromString(message)
+                given = {field.name for field, _ in found.ListFields()}
+                return {name: part for name, part in _row(found).items() if name in given}
             return _row(self._class.FromString(message))
         except (Error, ValueError):
             raise Malformed(f"it does not fit {self._name} of schema {schema_id}") from None
@@ -61,7 +69,7 @@ class ProtobufValues:
             message = bytes(self._class(**value).SerializeToString(deterministic=True))
         except (ValueError, TypeError, KeyError, Error) as fault:
             raise PipelineError(f"valueFormat=protobuf: a value does not fit {self._name}: {fault}") from None
-        return header(self._id, self._place) + message
+        return header(self.schema_id, self._place) + message
 
 
 def _messages(texts: Sequence[bytes]) -> list[Any]:
@@ -115,5 +123,5 @@ def _single(field: Any, given: Any) -> Any:
     if field.message_type is None:
         return given
     if field.message_type.full_name == "google.protobuf.Timestamp":
-        return given.ToMicroseconds()
+        return given.ToDatetime(datetime.UTC)
     return _row(given)

@@ -12,8 +12,9 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.registry import registry_values
+from sharequeue_pipeline.registry.rescuing import UNFIT, RescuingColumn
 from sharequeue_pipeline.registry.wire_format import Malformed as MalformedValue
-from sharequeue_pipeline.source.schema import arrow_schema
+from sharequeue_pipeline.source.schema import RESCUED, arrow_schema
 
 Malformed = dict[int, str]
 """What does not fit its schema, by the place of the record in its batch."""
@@ -31,6 +32,8 @@ class RecordColumns:
         The caller rejects them and clears the list."""
         self.malformed = 0
         """How many values did not fit their schema."""
+        self.rescued = 0
+        """How many values have a part that no column took."""
         self._schema = arrow_schema(schema)
         self._key_type = self._schema.field("key").type
         self._value = self._value_column(options, schema)
@@ -43,6 +46,9 @@ class RecordColumns:
     def _value_column(self, options: SourceOptions, schema: spark.StructType) -> Callable[[Any, Any], Any]:
         arrow_type = self._schema.field("value").type
         registered = registry_values(options)
+        if registered is not None and RESCUED in schema.names:
+            same = registered.ddl.replace("`", "") == schema["value"].dataType.simpleString()
+            return RescuingColumn(registered, arrow_type, self._malformed, same=same)
         if registered is not None:
             return _RegistryColumn(registered.decode, arrow_type, self._malformed)
         return _as_strings if options.value_format == "string" else lambda values, _: values
@@ -84,6 +90,9 @@ class RecordColumns:
             "headers": batch.column("headers"),
             "delivery_count": pa.repeat(pa.scalar(entry.delivery_count or None, pa.int32()), rows),
         }
+        if isinstance(self._value, RescuingColumn):
+            columns[RESCUED] = pa.array([self._value.rests.get(place) for place in range(rows)], pa.string())
+            self.rescued += len(self._value.rests)
         arrays = [_cast(columns[field.name], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -128,14 +137,14 @@ class _RegistryColumn:
                 decoded.append(None)
         try:
             return pa.array(decoded, self._arrow_type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        except UNFIT:
             return pa.array([self._fitting(*each) for each in enumerate(decoded)], self._arrow_type)
 
     def _fitting(self, place: int, value: Any) -> Any:
         """The value, or None: Avro does not check numbers against the bounds of their type, nor decimals and times."""
         try:
             pa.array([value], self._arrow_type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        except UNFIT:
             self._malformed[place] = "a number or a time in it is beyond the bounds of its type"
             return None
         return value

@@ -10,6 +10,8 @@ from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.registry import registry_values
 from sharequeue_pipeline.spark_version import NAMED_TIME_ZONE, reaches
 
+RESCUED: Final = "_rescued_data"
+"""The column of a typed table with the parts of a value that no column takes, as JSON."""
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "delivery_count")
 
 
