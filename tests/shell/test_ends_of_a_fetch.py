@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits
 from sharequeue_gateway.delivery.fetcher import Fetcher
+from sharequeue_gateway.delivery.held_records import HeldRecords
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Event, Life, WaitingFetches
 from sharequeue_gateway.leader.reports.activity import Activity
@@ -33,7 +34,7 @@ def fetcher_of(gateway: Parts, log: BatchCache) -> Fetcher:
     gateway.leader.activity = Activity(
         NO_DATABASE, Clock(), gateway.metadata.name_of, flush_ms=60_000, retention_ms=60_000
     )
-    repeated = RepeatedFetches(gateway.leader, gateway.metadata, gateway.lock_store, in_memory, Clock())
+    repeated = RepeatedFetches(HeldRecords(gateway.leader, in_memory, Clock()), gateway.lock_store)
     return Fetcher(gateway.leader, in_memory, repeated, gateway.cluster, Clock(), WaitingFetches())
 
 

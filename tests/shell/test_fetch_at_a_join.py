@@ -66,11 +66,7 @@ def test_records_of_a_new_leader_are_released_if_the_client_has_hung_up() -> Non
         entry: Any = encode(
             AcquiredEntry(topic="orders", topic_id="id", partition=0, first_offset=0, last_offset=4, delivery_count=1)
         )
-        fetched.set_result(
-            LeaderFetchResponse(
-                batches=[Raw(entry)], errors=[], acknowledgement_results=[], acquisition_lock_timeout_ms=30_000
-            )
-        )
+        fetched.set_result(LeaderFetchResponse(batches=[Raw(entry)], errors=[], acquisition_lock_timeout_ms=30_000))
         await coordinator.answer(apis.ACKNOWLEDGE_AT_LEADER, SETTLED)
         await fetching
         await gateway.cluster.close()

@@ -8,8 +8,7 @@ import pytest
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 
 from sharequeue.protocol.messages.problems import AcknowledgementResult
-from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, AcknowledgeResponse
-from sharequeue_http.forms.codec import encode
+from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue_http.forms.errors import RequestTimedOut
 
 
@@ -19,15 +18,11 @@ class Leaders:
     def __init__(self) -> None:
         self.calls = 0
 
-    async def acknowledge(self, node: str, group_id: str, request: bytes) -> Any:
+    async def acknowledge(self, node: str, group_id: str, request: Any) -> Any:
         self.calls += 1
         if self.calls == 1:
             raise RequestTimedOut("the connection was lost")
-        results = [AcknowledgementResult(status="ignored")]
-        return SimpleNamespace(
-            body=encode(AcknowledgeResponse(results=results, failed_count=0, acquisition_lock_timeout_ms=1)),
-            all_well=False,
-        )
+        return [AcknowledgementResult(status="ignored")]
 
 
 class Known:
@@ -42,10 +37,9 @@ class Known:
 @pytest.mark.parametrize(("type_", "status"), [("accept", "applied"), ("renew", "ignored")])
 def test_a_try_without_an_answer_was_applied_if_the_repeat_finds_its_records_finished(type_: str, status: str) -> None:
     leaders = Leaders()
-    cluster = SimpleNamespace(me="me", look_again=lambda: None)
+    cluster = SimpleNamespace(me="me", alone=False, look_again=lambda: None)
     routing = SimpleNamespace(gateways=leaders, cluster=cluster, leader_of=lambda *_: "other")
     acknowledger = RoutedAcknowledger(routing, None, Known())  # type: ignore[arg-type]
     entry = Acknowledgement(topic="t", partition=0, first_offset=0, last_offset=0, delivery_count=1, type=type_)
-    request = AcknowledgeRequest(member_id="m", acknowledgements=[entry])
-    (result,) = asyncio.run(acknowledger.answer("g", request, b"{}"))
+    (result,) = asyncio.run(acknowledger.acknowledge("g", "m", [entry], atomic=False))
     assert (result.status, leaders.calls) == (status, 2)

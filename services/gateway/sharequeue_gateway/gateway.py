@@ -181,7 +181,6 @@ class Delivering(NamedTuple):
 
     members: FetchingMembers
     fetcher: Fetcher
-    repeated: RepeatedFetches
     acknowledger: RoutedAcknowledger
     local_acknowledger: Acknowledger
     holder: Holder
@@ -448,17 +447,17 @@ def _retention(base: Base, record_log: PostgresRecordLog, readers: Readers, inte
 def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     clock, metadata, lock_timers = base.clock, base.metadata, base.lock_timers
     record_log, leader = leading.record_log, leading.leader
-    repeated = RepeatedFetches(leader, metadata, lock_timers, record_log, clock)
+    held = HeldRecords(leader, record_log, clock)
+    repeated, routed_held = RepeatedFetches(held, lock_timers), RoutedHeld(base.routing, held)
     sessions = Sessions(base.session_cache, leader, metadata, base.routing, clock)
     members, fetcher = base.members, Fetcher(leader, record_log, repeated, base.cluster, clock, base.fetches)
     local_acknowledger = Acknowledger(leader, metadata, clock)
     acknowledger = RoutedAcknowledger(base.routing, local_acknowledger, metadata)
     holder = Holder(leader, metadata, clock)
     settler = Settler(base.routing, holder, leading.pending, metadata)
-    routed = RoutedFetch(base.routing, fetcher, repeated, metadata, clock)
-    held = HeldRecords(leader, record_log, clock)
+    routed = RoutedFetch(base.routing, fetcher, repeated, routed_held, clock)
     streams = Streams(
-        Shared(routed, RoutedHeld(base.routing, held), repeated, metadata, members, clock),
+        Shared(routed, routed_held, repeated, metadata, members, clock),
         fetcher.fetches,
         base.routing,
         acknowledger,
@@ -469,7 +468,6 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     return Delivering(
         members=members,
         fetcher=fetcher,
-        repeated=repeated,
         acknowledger=acknowledger,
         local_acknowledger=local_acknowledger,
         holder=holder,
@@ -577,7 +575,6 @@ def _leader_api(base: Base, leading: Leading, delivering: Delivering) -> LeaderA
         cluster=base.cluster,
         hand_over=delivering.hand_over,
         fetcher=delivering.fetcher,
-        repeated=delivering.repeated,
         acknowledger=delivering.local_acknowledger,
         holder=delivering.holder,
         pending=leading.pending,

@@ -22,9 +22,6 @@ class DeleteTopicRecordsRequest(Request):
 
 PRINCIPAL: Final = "sharequeue-principal"
 """A header, beside the cluster token: whose call another gateway passes on, percent-encoded."""
-ALL_WELL: Final = "sharequeue-all-well"
-"""Header of a leader's answer that a gateway can pass to its client unchanged: a fetch that acquired records, or
-acknowledgements, without a fault among them."""
 
 ENDED: Final = "sharequeue-ended"
 """Header of a leader's answer to a fetch that it ended because the group's state is being replaced."""
@@ -46,11 +43,7 @@ class LeaderFetchRequest(Request):
     acquire_mode: AcquireMode
     lock_duration_ms: int | None = None
     fetch_id: str | None = None
-    repeat: bool = False
-    """Answer the records that an earlier fetch with this `fetch_id` holds, and acquire nothing."""
     with_records: bool = True
-    acknowledgements: list[Acknowledgement] = []
-    atomic: bool = False
     look_at_ends: bool = True
     """Read the ends of the log before the answer is empty."""
     priority: bool = False
@@ -62,7 +55,6 @@ class LeaderFetchResponse(Response):
 
     batches: list[Raw]
     errors: list[PartitionError]
-    acknowledgement_results: list[AcknowledgementResult]
     acquisition_lock_timeout_ms: int
     leaders: list[PartitionLeader] = []
     paused: bool = False
@@ -105,11 +97,15 @@ class HeldOffsets(Struct, kw_only=True):
 
 
 class HeldRequest(Request):
-    """The ranges of which a member may hold records. With `max_wait_ms`, the answer waits until it is less than all."""
+    """The ranges of which a member may hold records. With `max_wait_ms`, the answer waits until it is less than all.
+
+    `settling`: also those whose settling is not durable yet.
+    """
 
     member_id: str
     ranges: list[HeldOffsets]
     with_records: bool
+    settling: bool
     max_wait_ms: int
 
 

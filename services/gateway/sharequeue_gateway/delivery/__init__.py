@@ -5,10 +5,9 @@ call this room; it calls the leader and the record log.
 
     fetcher, delayed_fetch    a fetch; one that finds nothing at once      fetch_request        its limits and results
     partition_reader          acquires from one share-partition            waiting              its states, as a table
-    repeated_fetches          a fetch that is repeated by `fetch_id`       fetch_call           with acknowledgements
+    repeated_fetches          a fetch that is repeated by `fetch_id`       held_records         what a member holds
     acknowledging             applies acknowledgements                     dead_letters         writes dead letters
-    fetching_members          members that fetched lately            held_records         what a member still holds
-    holding                   makes records pending on a transaction
+    fetching_members          members that fetched lately                  holding              records of a transaction
 
     fetch ──▶ OPEN ──▶ acquires ──▶ locks in Redis ──▶ answered
                │ nothing                                ▲

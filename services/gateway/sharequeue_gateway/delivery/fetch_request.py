@@ -6,7 +6,6 @@ from typing import NamedTuple
 import msgspec
 
 from sharequeue.protocol.errors import NotLeaderOrFollower
-from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import AcquireMode
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -39,7 +38,6 @@ class Asked(msgspec.Struct, frozen=True):
 
     `now_ms`: the time at which the request was read. `turn`: the epoch of its share session, which rotates partitions
     that gave records equally long ago. `fetch_id`: names the fetch for a repeat; `new_id`: no earlier fetch had it.
-    `acknowledgements`: those for the only other leader to apply; with `atomic`, those of one share-partition together.
     `levels`: by topic id; the fetch takes records of one level, the lowest that has some. None: of all topics in turn.
     """
 
@@ -50,8 +48,6 @@ class Asked(msgspec.Struct, frozen=True):
     turn: int | None = None
     fetch_id: str | None = None
     with_records: bool = True
-    acknowledgements: Sequence[Acknowledgement] = ()
-    atomic: bool = False
     new_id: bool = False
     levels: Mapping[str, int] | None = None
 

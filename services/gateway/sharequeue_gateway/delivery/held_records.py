@@ -1,6 +1,7 @@
-"""Finds what a member holds of some records: a stream asks, waits until it is less, and reads the records again.
+"""Finds what a member holds of some records. A repeated fetch reads them again. A stream asks, waits until it is less,
+and reads what its client lacks.
 
-look ──▶ the ranges that the member holds; of `with_records`, without those whose settling is under way
+look ──▶ the ranges that the member holds; of `settling`, also those whose settling is under way
 wait ──▶ settled or released, and durable ──╮
          their lock ended ──────────────────┼──▶ wakes the member's streams (`WakeUps.holders`) ──▶ look
          the share-partition was unloaded ──╯
@@ -41,14 +42,14 @@ class HeldRecords:
         self._clock = clock
 
     async def look(
-        self, group_id: str, member_id: str, ranges: Sequence[OffsetsOf], *, with_records: bool = False
+        self, group_id: str, member_id: str, ranges: Sequence[OffsetsOf], *, with_records: bool, settling: bool = False
     ) -> tuple[list[AcquiredRecords], list[PartitionFault]]:
         """Return what the member holds of `ranges`, by partition; and the partitions that cannot tell."""
         held: list[AcquiredRecords] = []
         by_led, faults = await self._loaded(group_id, ranges)
         for led, wanted in by_led:
             self._leader.expire_if_due(led, self._clock.now_ms())
-            look = led.machine.held_by if with_records else led.machine.still_held_by
+            look = led.machine.still_held_by if settling else led.machine.held_by
             parts = [part for first, last in wanted for part in look(member_id, first, last)]
             if not parts:
                 continue

@@ -5,8 +5,9 @@ fetch_records ──▶ topics known and led here, no session, no acknowledgemen
       ╰─ anything else ──▶ fetch_here: looks names up, acknowledges, fetches from the leaders
 """
 
+import asyncio
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -16,12 +17,12 @@ from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import check_lock_duration
 from sharequeue.protocol.errors import UnknownTopicId, checked_group_id
+from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_PARTITIONS_NAMED, MAX_WAIT_MS
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
 from sharequeue_gateway.delivery.acknowledging import SMALL, check_count, failed_of
-from sharequeue_gateway.delivery.fetch_call import Acknowledging, acknowledge_and_fetch
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
@@ -33,7 +34,7 @@ from sharequeue_gateway.http.named_partitions import named_partitions
 from sharequeue_gateway.http.records_api import headers_with
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.fetch import RoutedFetch
-from sharequeue_gateway.routing.fetched import Fetched, RelayedAnswer
+from sharequeue_gateway.routing.fetched import Fetched
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.sessions import OpenSession, Sessions
 from sharequeue_http.answer import Answer
@@ -112,7 +113,7 @@ class FetchApi:
         if self._watch is not None:
             self._watch_key(self._watch, waiting, call)
         waiting.topics = dict.fromkeys(request.topics or ())
-        found: Fetched | RelayedAnswer
+        found: Fetched
         try:
             acquired, faults = await self._fetcher.fetch(waiting, asked, partitions)
             config = self._metadata.configs.get(group_id, config)
@@ -125,7 +126,7 @@ class FetchApi:
             waiting.close()
         if waiting.refusal is not None:
             raise waiting.refusal
-        return self._answer(asked, request, found, partitions)
+        return self._answer(asked, request, found, partitions, ())
 
     def _new(self, call: Call, topics: Collection[str] = ()) -> WaitingFetch:
         """A fetch, which ends when its caller loses access. `topics`: of its share session."""
@@ -198,40 +199,32 @@ class FetchApi:
             order = request.topics or () if session is None else session.topics
             asked, partitions = self._routed.by_priority(asked, partitions, order)
         fetches = bool(partitions) and not closing and not request.is_renew_ack
-        acknowledgements = request.acknowledgements
-        passes = fetches and acknowledgements and not call.refused
-        if passes and await self._routed.passes_on(asked, partitions, acknowledgements):
-            asked = structs.replace(asked, acknowledgements=acknowledgements)
         idle = session is not None and not (partitions or closing or faults or request.is_renew_ack)
-
-        async def fetch() -> Fetched | RelayedAnswer:
-            if idle and not acknowledgements:
-                await self._routed.wait_for_topics(waiting, asked)
-            found = await self._routed.fetch(waiting, asked, partitions) if fetches else Fetched()
-            if asked.acknowledgements and found.results is None:  # the fetch could not pass them on
-                found = structs.replace(found.opened(), results=await self._acknowledge(group_id, member_id, call))
-            return found
-
-        async def give_back(found: Fetched | RelayedAnswer) -> None:
-            if found.has_records:
-                await self._routed.give_back(asked, found)
-
         waiting = self._new(call, () if session is None else {topic.name for topic, _ in partitions})
         waiting.topics = dict.fromkeys(request.topics or ()) if session is None else session.topics
-        beside = acknowledgements and not asked.acknowledgements
-        acknowledging = self._acknowledge(group_id, member_id, call) if beside else None
-        found, results = await acknowledge_and_fetch(waiting, acknowledging, fetch(), give_back)
+        results = None
+        outcomes = None
+        try:
+            if request.acknowledgements:
+                outcomes = waiting.start_acknowledging(self._acknowledge(group_id, member_id, call))
+                await asyncio.sleep(0)  # applied first: the fetch can acquire the records that they free
+            elif idle:
+                await self._routed.wait_for_topics(waiting, asked)
+            found = await self._routed.fetch(waiting, asked, partitions) if fetches else Fetched()
+            results = None if outcomes is None else await outcomes
+            if waiting.gone() and found.has_records:
+                await self._routed.give_back(asked, found)
+        finally:
+            waiting.close()
         if closing and session is not None:
             await self._sessions.release(session)
         if waiting.refusal is not None:
-            outcomes = results or found.results
-            if not outcomes:
+            if not results:
                 raise waiting.refusal
-            found = Fetched(results=outcomes)  # they are told; the next fetch is refused
-        if results is not None or faults:
-            found = found.opened()
-            found = structs.replace(found, results=results or found.results, faults=[*found.faults, *faults])
-        return self._answer(asked, request, found, partitions, named.more_faults)
+            found = Fetched()  # they are told; the next fetch is refused
+        if faults:
+            found = structs.replace(found, faults=[*found.faults, *faults])
+        return self._answer(asked, request, found, partitions, results or (), named.more_faults)
 
     def _check_room(self, principal: str) -> None:
         """Raises: Throttled: too many fetches wait, or too many of this principal."""
@@ -294,7 +287,9 @@ class FetchApi:
             self._sessions.forget(session, gone)
         return partitions
 
-    def _acknowledge(self, group_id: str, member_id: str, call: Call) -> Acknowledging:
+    def _acknowledge(
+        self, group_id: str, member_id: str, call: Call
+    ) -> Coroutine[None, None, list[AcknowledgementResult]]:
         request: FetchRequest = call.request
         acknowledge = partial(
             self._acknowledger.acknowledge,
@@ -319,8 +314,7 @@ class FetchApi:
             deadline_ms=now_ms + max_wait_ms,
             lock_duration_ms=request.lock_duration_ms,
         )
-        fetch_id, with_records, atomic = request.fetch_id, request.with_records, request.atomic
-        return Asked(group_id, member_id, limits, now_ms, turn, fetch_id, with_records, (), atomic)
+        return Asked(group_id, member_id, limits, now_ms, turn, request.fetch_id, request.with_records)
 
     # The answer
 
@@ -328,14 +322,13 @@ class FetchApi:
         self,
         asked: Asked,
         request: FetchRequest,
-        found: Fetched | RelayedAnswer,
+        found: Fetched,
         partitions: Partitions,
+        results: Sequence[AcknowledgementResult],
         more_faults: int = 0,
     ) -> Answer:
-        self._count(partitions, found.faults)
-        if isinstance(found, RelayedAnswer):
-            return Answer(found.body)
-        faults, results = found.faults, found.results or ()
+        faults = found.faults
+        self._count(partitions, faults)
         if faults and not results and request.share_session_epoch is None:
             _raise_if_all_failed(found, partitions)
         failed_count = failed_of(results) if results else 0

@@ -67,7 +67,10 @@ class RecordsApi:
             results = await self._acknowledge_others(group_id, call)
             return self._acknowledge_answer(group_id, results, failed_of(results))
         if not self._cluster.alone and not self._leads(group_id, request.acknowledgements):
-            return await self._acknowledge_routed(group_id, call)
+            results = await self._routed_acknowledger.acknowledge(
+                group_id, request.member_id, request.acknowledgements, atomic=request.atomic
+            )
+            return self._acknowledge_answer(group_id, results, failed_of(results))
         results = await self._acknowledger.acknowledge(
             group_id, request.member_id, request.acknowledgements, atomic=request.atomic
         )
@@ -99,14 +102,6 @@ class RecordsApi:
         request: AcknowledgeRequest = call.request
         acknowledge = partial(self._routed_acknowledger.acknowledge, group_id, request.member_id, atomic=request.atomic)
         return await acknowledge_others(request.acknowledgements, call.refused, acknowledge)
-
-    async def _acknowledge_routed(self, group_id: str, call: Call) -> Answer:
-        """Acknowledge with several gateways. Returns: the results of the leaders, or the unchanged answer of the only
-        one."""
-        answered = await self._routed_acknowledger.answer(group_id, call.request, call.raw)
-        if isinstance(answered, bytes):
-            return Answer(answered)
-        return self._acknowledge_answer(group_id, answered, failed_of(answered))
 
     def _acknowledge_answer(self, group_id: str, results: list[AcknowledgementResult], failed_count: int) -> Answer:
         """Raises: ApiError: nothing was applied."""

@@ -9,7 +9,7 @@ this room: its handler asks `Cluster.alone` once. So does one of a few partition
 (`Routing.leads_these`). For every other fetch and acknowledgement this room asks. `appends.py` sends appends to the
 gateway that should append to their partition.
 
-    fetch ──▶ split ──▶ this gateway leads some ──▶ ask each leader in turn ──▶ Fetched
-                │                                        │ nothing: wait at all of them
-                ╰─▶ one other gateway leads everything ──▶ it waits ──▶ RelayedAnswer, unchanged
+    fetch ──▶ split ──▶ several leaders ──▶ ask each of them in turn ──▶ Fetched
+                │                                 │ nothing: wait at all of them
+                ╰─▶ one gateway leads everything ──▶ it waits
 """

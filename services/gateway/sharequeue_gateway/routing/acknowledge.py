@@ -8,23 +8,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from sharequeue.protocol.errors import KAFKA_CODES, NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
-from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, AcknowledgeResponse
+from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest
 from sharequeue.repeats import LEADER_MOVED, Tries
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import APPLIED, Acknowledger, ask_for_topics, failed, type_names
 from sharequeue_gateway.routing.routing import MOVED, Routing
-from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
 NOT_LEADER: Final = KAFKA_CODES[NotLeaderOrFollower.error]
-
-_decode: Final = msgspec.json.Decoder(AcknowledgeResponse).decode
 
 
 class RoutedAcknowledger:
@@ -46,17 +41,13 @@ class RoutedAcknowledger:
         seen: bool = True,
     ) -> list[AcknowledgementResult]:
         """As `Acknowledger.acknowledge`, over all leaders."""
+        left: Sequence[int] = range(len(acknowledgements))
+        results = [APPLIED] * len(acknowledgements)  # each is replaced
         if self._routing.cluster.alone:
-            here = await self._local.acknowledge(
+            results = await self._local.acknowledge(
                 group_id, member_id, acknowledgements, atomic=atomic, renew=renew, seen=seen
             )
-            left: Sequence[int] = [index for index, result in enumerate(here) if result.kafka_code == NOT_LEADER]
-            if not left:
-                return here
-            results = here
-        else:
-            left = range(len(acknowledgements))
-            results = [APPLIED] * len(acknowledgements)  # each is replaced
+            left = [index for index, result in enumerate(results) if result.kafka_code == NOT_LEADER]
         await self._acknowledge_left(group_id, member_id, acknowledgements, results, left, atomic, renew, seen)
         return results
 
@@ -114,36 +105,6 @@ class RoutedAcknowledger:
             if not await tries.pause():
                 return
 
-    async def answer(
-        self, group_id: str, request: AcknowledgeRequest, encoded: bytes
-    ) -> bytes | list[AcknowledgementResult]:
-        """As `acknowledge`, for a whole call without a session, with several gateways.
-
-        Returns: the results; or the encoded AcknowledgeResponse of the only other leader, if nothing failed.
-        """
-        cluster = self._routing.cluster
-        member_id, acknowledgements, atomic = request.member_id, request.acknowledgements, request.atomic
-        count = len(acknowledgements)
-        leaders = await self._split(group_id, acknowledgements, range(count), True)
-        if len(leaders) != 1 or cluster.me in leaders:
-            return await self.acknowledge(group_id, member_id, acknowledgements, atomic=atomic)
-        results = await self._ask(next(iter(leaders)), group_id, encoded, count)
-        if isinstance(results, bytes):
-            return results
-        left = [index for index, result in enumerate(results) if _try_again(acknowledgements[index], result)]
-        if left:
-            cluster.look_again()
-            await self._acknowledge_left(group_id, member_id, acknowledgements, results, left, atomic, True)
-        return results
-
-    async def _ask(self, node: Node, group_id: str, encoded: bytes, count: int) -> bytes | list[AcknowledgementResult]:
-        """Call one leader. Returns: the results of `count` acknowledgements; or its unchanged answer if none failed."""
-        try:
-            answer = await self._routing.gateways.acknowledge(node, group_id, encoded)
-        except ApiError as error:
-            return [failed(error)] * count
-        return answer.body if answer.all_well else _decode(answer.body).results
-
     async def _split(
         self, group_id: str, acknowledgements: Sequence[Acknowledgement], indexes: Sequence[int], renew: bool
     ) -> dict[Node, list[int]]:
@@ -181,8 +142,10 @@ class RoutedAcknowledger:
             answered = await self._local.acknowledge(group_id, member_id, some, atomic=atomic, renew=renew, seen=seen)
         else:
             request = LeaderAcknowledgeRequest(member_id=member_id, acknowledgements=some, atomic=atomic, seen=seen)
-            answer = await self._ask(node, group_id, encode(request), len(indexes))
-            answered = _decode(answer).results if isinstance(answer, bytes) else answer
+            try:
+                answered = await self._routing.gateways.acknowledge(node, group_id, request)
+            except ApiError as error:
+                answered = [failed(error)] * len(indexes)
         for index, result in zip(indexes, answered, strict=True):
             results[index] = result
 

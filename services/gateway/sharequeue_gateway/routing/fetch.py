@@ -9,30 +9,26 @@ one or another, it gets the whole fetch and waits there.
 import asyncio
 import random
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from typing import Final
 
 from msgspec import structs
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import KAFKA_CODES
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest, LeaderFetchRequest
-from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_WAIT_MS
 from sharequeue.repeats import FETCH_MOVED, REPEATED_FETCH, WOKEN_IN_VAIN, Tries
 from sharequeue_gateway.cluster.generation import Node
-from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
-from sharequeue_gateway.delivery.acknowledging import APPLIED, ask_for_topics, failed_of
+from sharequeue_gateway.cluster.metadata import KnownTopic, Partitions
 from sharequeue_gateway.delivery.fetch_request import Asked, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Event, Life, WaitingFetch
-from sharequeue_gateway.routing.fetched import Fetched, RelayedAnswer, decoded
+from sharequeue_gateway.routing.fetched import Fetched, decoded
 from sharequeue_gateway.routing.gateway_client import by_topic
+from sharequeue_gateway.routing.held import RoutedHeld
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.turns import Turns, by_level, by_priority, leaders_in_turn, levels_of
-from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import ApiError, RequestTimedOut
 
 AT_ONCE_MS: Final = 20
@@ -43,41 +39,22 @@ SHARES_IDLE_MS: Final = 24 * 3600 * 1000
 """As `TURNS_IDLE_MS`, of the fetches with `priority`: a worker may be busy for hours between two of them."""
 
 
-class Exit(Enum):
-    """The reasons to answer a routed fetch after a look at its leaders."""
-
-    RECORDS = "records were acquired"
-    OVER = "the client is gone, the gateway stops, the fetch was repeated or its group reset"
-    LAST_LOOK = "the time is over"
-    ACKNOWLEDGEMENT_FAILED = "its acknowledgements failed, which the client learns at once"
-    NOTHING_ASKED = "it asks for no records"
-    MOVED_FOR_LONG = "leaders moved, and were not found in time"
-    ALL_FAILED = "each of its partitions failed"
-
-
-ENOUGH: Final = (Exit.RECORDS, Exit.OVER)
-"""Exits that do not report moved partitions as faults: the next fetch asks their new leader."""
-
-
 class RoutedFetch:
     """Runs fetches over all leaders."""
 
     def __init__(
-        self, routing: Routing, fetcher: Fetcher, repeated: RepeatedFetches, metadata: Metadata, clock: Clock
+        self, routing: Routing, fetcher: Fetcher, repeated: RepeatedFetches, held: RoutedHeld, clock: Clock
     ) -> None:
         self._routing = routing
         self._fetcher = fetcher
         self._repeated = repeated
-        self._metadata = metadata
+        self._held = held
         self._clock = clock
         self._turns = Turns(MOST_TURNS, TURNS_IDLE_MS, lambda: random.randrange(1 << 30))
         self._shares = Turns(MOST_TURNS, SHARES_IDLE_MS, lambda: 1)
 
-    async def fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched | RelayedAnswer:
-        """Acquire from the partitions at their leaders, or wait for records until the deadline.
-
-        Returns: the result; its `results` are None if the acknowledgements could not be passed on with the fetch.
-        """
+    async def fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched:
+        """Acquire from the partitions at their leaders, or wait for records until the deadline."""
         if self._routing.cluster.alone:
             found = Fetched(*await self._fetcher.fetch(waiting, asked, partitions))
             return await self.after_join(waiting, asked, partitions, found)
@@ -99,9 +76,7 @@ class RoutedFetch:
         levels = levels_of(topic.topic_id for topic, _ in partitions)
         return structs.replace(asked, levels=levels, turn=None), partitions
 
-    async def after_join(
-        self, waiting: WaitingFetch, asked: Asked, partitions: Partitions, found: Fetched
-    ) -> Fetched | RelayedAnswer:
+    async def after_join(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions, found: Fetched) -> Fetched:
         """Finish a fetch that began while this gateway was alone: if a gateway has joined since, and leads some of the
         partitions, the fetch continues at all leaders."""
         joined = not self._routing.cluster.alone and any(fault.led_elsewhere for fault in found.faults)
@@ -120,9 +95,7 @@ class RoutedFetch:
         finally:
             del fetches.routed[waiting], fetches.waiting[waiting]
 
-    async def _fetch_from_leaders(
-        self, waiting: WaitingFetch, asked: Asked, partitions: Partitions
-    ) -> Fetched | RelayedAnswer:
+    async def _fetch_from_leaders(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched:
         waiting.member_id = asked.member_id
         self._fetcher.fetches.routed[waiting] = asked.group_id
         try:
@@ -134,17 +107,14 @@ class RoutedFetch:
         finally:
             del self._fetcher.fetches.routed[waiting]
 
-    async def _fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched | RelayedAnswer:
+    async def _fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched:
         patience_ms = max(asked.limits.deadline_ms, self._clock.now_ms() + int(FETCH_MOVED.patience_s * 1000))
-        results: Sequence[AcknowledgementResult] | None = None
         turn: int | None = None
         called: Sequence[Node] = ()
         last_look, waits = False, self._remaining_ms(asked) > 0
         pause_s = 0.0
         while True:
             mine, others = self._routing.split(asked.group_id, partitions)
-            if asked.acknowledgements and (mine or len(others) != 1):
-                return Fetched()  # the acknowledgements must go to several leaders now
             leaders: dict[Node, Partitions] = {self._routing.cluster.me: mine, **others} if mine else {**others}
             sole = len(leaders) == 1
             if sole:
@@ -154,12 +124,13 @@ class RoutedFetch:
                     turn = self._turns.next((asked.group_id, hash(tuple(partitions))), self._clock.now_ms())
                 first = () if last_look else called
                 found = await self._look_in_turn(waiting, asked, partitions, leaders, turn, first, last=last_look)
-            found, results = await self._settle(waiting, asked, found, results)
-            if results is not None:
-                asked = structs.replace(asked, acknowledgements=())
-            exit_ = self._exit(waiting, asked, found, results, last_look, len(partitions), patience_ms)
-            if exit_ is not None:
-                return found if exit_ not in ENOUGH else found.without_moved()
+            if waiting.unanswered:
+                await self.give_back(asked, found)
+                return Fetched()
+            if found.has_records or waiting.over:
+                return found.without_moved()  # the next fetch asks the new leaders
+            if last_look or self._ends(waiting, asked, found, len(partitions), patience_ms):
+                return found
             if found.moved:
                 self._routing.cluster.look_again()
                 await waiting.wait(FETCH_MOVED.pause_s)
@@ -178,66 +149,14 @@ class RoutedFetch:
                 await WOKEN_IN_VAIN.pause(pause_s, at_most_s=self._remaining_ms(asked) / 1000)
                 pause_s = WOKEN_IN_VAIN.after(pause_s)
 
-    async def _settle(
-        self,
-        waiting: WaitingFetch,
-        asked: Asked,
-        found: Fetched | RelayedAnswer,
-        results: Sequence[AcknowledgementResult] | None,
-    ) -> tuple[Fetched | RelayedAnswer, Sequence[AcknowledgementResult] | None]:
-        """Join the records of a look with the results of acknowledgements. Give back records that no client gets.
-
-        Returns: the fetch so far with its results; and those results.
-        """
-        if isinstance(found, RelayedAnswer) and results is None and not waiting.over:
-            return found, found.results
-        fetched = found.opened()
-        results = fetched.results or results
-        if waiting.unanswered:
-            await self.give_back(asked, fetched)
-            return Fetched(results=results), results
-        return structs.replace(fetched, results=results), results
-
-    def _exit(
-        self,
-        waiting: WaitingFetch,
-        asked: Asked,
-        found: Fetched | RelayedAnswer,
-        results: Sequence[AcknowledgementResult] | None,
-        last_look: bool,
-        partitions: int,
-        patience_ms: int,
-    ) -> Exit | None:
-        """The reason to answer the fetch now; None if it continues."""
-        if found.has_records:
-            return Exit.RECORDS
-        if waiting.over:
-            return Exit.OVER
-        if last_look:
-            return Exit.LAST_LOOK
-        if waiting.life is Life.ANSWERING or failed_of(results or ()):
-            return Exit.ACKNOWLEDGEMENT_FAILED
-        if not asked.limits.max_records or not asked.limits.max_bytes:
-            return Exit.NOTHING_ASKED
+    def _ends(self, waiting: WaitingFetch, asked: Asked, found: Fetched, partitions: int, patience_ms: int) -> bool:
+        """Return whether to answer the fetch without records: it must not wait, it asks for none, leaders moved and
+        were not found in time, or each of its partitions failed."""
+        if waiting.life is Life.ANSWERING or not asked.limits.max_records or not asked.limits.max_bytes:
+            return True
         if found.moved:
-            return Exit.MOVED_FOR_LONG if self._clock.now_ms() >= patience_ms else None
-        return Exit.ALL_FAILED if len(found.faults) == partitions else None
-
-    async def passes_on(
-        self, asked: Asked, partitions: Partitions, acknowledgements: Sequence[Acknowledgement]
-    ) -> bool:
-        """Return whether one other gateway leads everything, so that one call to it can acknowledge and fetch."""
-        if self._routing.cluster.alone:
-            return False
-        await ask_for_topics(self._metadata, acknowledgements)
-        acknowledged: list[tuple[KnownTopic, int]] = []
-        for entry in acknowledgements:
-            topic = self._metadata.by_name.get(entry.topic)
-            if topic is None:
-                return False
-            acknowledged.append((topic, entry.partition))
-        mine, others = self._routing.split(asked.group_id, [*partitions, *acknowledged])
-        return len(others) == 1 and not mine
+            return self._clock.now_ms() >= patience_ms
+        return len(found.faults) == partitions
 
     def _remaining_ms(self, asked: Asked) -> int:
         return max(0, min(asked.limits.deadline_ms - self._clock.now_ms(), MAX_WAIT_MS))
@@ -264,7 +183,7 @@ class RoutedFetch:
         called: Sequence[Node],
         *,
         last: bool,
-    ) -> Fetched | RelayedAnswer:
+    ) -> Fetched:
         """Ask several leaders. With levels: for one level after another, until one has given records."""
         levels = asked.levels
         if levels is None:
@@ -275,7 +194,7 @@ class RoutedFetch:
             mine, others = self._routing.split(asked.group_id, some)
             leaders = {self._routing.cluster.me: mine, **others} if mine else {**others}
             in_turn = self._in_turn(asked.group_id, some, leaders, turn, called)
-            here = (await self._look(waiting, asked, in_turn, wait=False, last=last)).opened()
+            here = await self._look(waiting, asked, in_turn, wait=False, last=last)
             found = structs.replace(here, faults=[*found.faults, *here.faults])
             if here.has_records or waiting.over:
                 break
@@ -289,7 +208,7 @@ class RoutedFetch:
         *,
         wait: bool,
         last: bool,
-    ) -> Fetched | RelayedAnswer:
+    ) -> Fetched:
         """Ask every leader once, in order, until the limits are used up. If each alone has less than `min_bytes`, and
         together they have enough, ask all again.
 
@@ -334,15 +253,10 @@ class RoutedFetch:
                     lock_duration_ms=asked.limits.lock_duration_ms,
                     fetch_id=asked.fetch_id,
                     with_records=asked.with_records,
-                    acknowledgements=list(asked.acknowledgements),
-                    atomic=asked.atomic,
                     look_at_ends=look_at_ends,
                     priority=asked.levels is not None,
                 )
-                answered = await self._ask(waiting, asked, node, partitions, request, found, relay=wait)
-                if isinstance(answered, RelayedAnswer):
-                    return answered
-                found = answered
+                found = await self._ask(waiting, asked, node, partitions, request, found)
             there = [before + more for before, more in zip(there, waiting.too_few or (0, 0), strict=True)]
         enough = there[0] >= asked.limits.bytes_wanted or there[1] >= asked.limits.max_records
         if there[0] and enough and not found.has_records and not waiting.over:  # together, so no leader waits for more
@@ -357,34 +271,24 @@ class RoutedFetch:
         partitions: Partitions,
         request: LeaderFetchRequest,
         found: Fetched,
-        *,
-        relay: bool = False,
-    ) -> Fetched | RelayedAnswer:
-        """Ask one leader. Returns: `found` with its answer. With `relay`: the unchanged answer, if it fits a client."""
+    ) -> Fetched:
+        """Ask one leader. Returns: `found` with its answer."""
         if request.max_wait_ms:
             self._fetcher.fetches.waiting[waiting] = ()
         try:
             answer = await waiting.while_open(self._routing.gateways.fetch(node, asked.group_id, request))
         except ApiError as error:
             faults = [PartitionFault(topic.name, partition, error) for topic, partition in partitions]
-            results = found.results
-            if request.acknowledgements and not error.definite:
-                results = [_unknown(error)] * len(request.acknowledgements)
-            return structs.replace(found, faults=[*found.faults, *faults], results=results)
+            return structs.replace(found, faults=[*found.faults, *faults])
         finally:
             self._fetcher.fetches.waiting.pop(waiting, None)
         if answer is None:
             if waiting.life is Life.STOPPING and asked.fetch_id is not None:  # the leader may hold records for it
                 raise RequestTimedOut("this gateway stops; repeat the fetch with its fetch_id at another one")
-            if request.acknowledgements:
-                late = RequestTimedOut("the fetch ended before its acknowledgements were answered")
-                return structs.replace(found, results=[_unknown(late)] * len(request.acknowledgements))
             return found  # the client is gone: the leader loses its caller, and gives the records back
         waiting.too_few = answer.too_few
         if answer.ended:
             waiting.on(Event.GROUP_RESET)
-        if relay and answer.all_well:
-            return RelayedAnswer(node, answer.body, [APPLIED] * len(request.acknowledgements) or None)
         return found.with_answer(node, decoded(answer.body))
 
     async def _repeat(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched:
@@ -394,35 +298,13 @@ class RoutedFetch:
         """
         tries = Tries(REPEATED_FETCH)
         while True:
-            found = await self._repeat_once(waiting, asked, partitions)
+            ranges = await self._repeated.ranges_of(asked, partitions)
+            found = await self._held.look(asked.group_id, asked.member_id, ranges, with_records=asked.with_records)
             if not found.moved:
                 return structs.replace(found, faults=())  # the fetch that follows reports the other errors
             self._routing.cluster.look_again()
             if found.has_records or waiting.over or not await tries.pause():
                 return found
-
-    async def _repeat_once(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched:
-        held = await self._repeated.places_of(asked)
-        mine, others = self._routing.split(
-            asked.group_id, [(topic, index) for topic, index in partitions if (topic.topic_id, index) in held]
-        )
-        found = Fetched(await self._repeated.still_held(asked, mine) if mine else ())
-        for node, led_there in others.items():
-            request = LeaderFetchRequest(
-                member_id=asked.member_id,
-                topic_partitions=by_topic(led_there),
-                max_records=asked.limits.max_records,
-                max_bytes=asked.limits.max_bytes,
-                min_bytes=0,
-                max_wait_ms=0,
-                batch_size=asked.limits.batch_size,
-                acquire_mode=asked.limits.acquire_mode,
-                fetch_id=asked.fetch_id,
-                repeat=True,
-                with_records=asked.with_records,
-            )
-            found = (await self._ask(waiting, asked, node, led_there, request, found)).opened()
-        return found
 
     async def _wait(
         self, waiting: WaitingFetch, asked: Asked, mine: Partitions, others: dict[Node, list[tuple[KnownTopic, int]]]
@@ -450,15 +332,14 @@ class RoutedFetch:
         self._fetcher.delayed.pass_on_later(leds)
         return called
 
-    async def give_back(self, asked: Asked, found: Fetched | RelayedAnswer) -> None:
+    async def give_back(self, asked: Asked, found: Fetched) -> None:
         """Release the records of a client that is gone. With a `fetch_id` they stay held, because a repeat may have got
         them."""
         if asked.fetch_id is not None:
             return
-        fetched = found.opened()
-        self._fetcher.give_back(asked.member_id, fetched.acquired)
+        self._fetcher.give_back(asked.member_id, found.acquired)
         by_node: dict[Node, list[Acknowledgement]] = {}
-        for (node, _), entry in zip(fetched.passed_on, fetched.entries(), strict=True):
+        for (node, _), entry in zip(found.passed_on, found.entries(), strict=True):
             by_node.setdefault(node, []).append(
                 Acknowledgement(
                     topic=entry.topic,
@@ -479,16 +360,6 @@ class RoutedFetch:
         for node, acknowledgements in parts:
             request = LeaderAcknowledgeRequest(member_id=asked.member_id, acknowledgements=acknowledgements, seen=False)
             try:
-                await self._routing.gateways.acknowledge(node, asked.group_id, encode(request))
+                await self._routing.gateways.acknowledge(node, asked.group_id, request)
             except ApiError:
                 continue  # the locks at that leader end by time
-
-
-def _unknown(error: ApiError) -> AcknowledgementResult:
-    return AcknowledgementResult(
-        status="unknown",
-        code=error.error.code,
-        kafka_code=KAFKA_CODES[error.error],
-        detail=f"{error.detail}; repeat it to learn the outcome",
-        retriable=True,
-    )

@@ -1,14 +1,13 @@
-"""The result of a routed fetch: joined from the answers of several leaders, or the unchanged answer of one."""
+"""The result of a routed fetch, joined from the answers of its leaders."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec import structs
 
 from sharequeue.protocol.errors import BY_CODE, KAFKA_CODES
 from sharequeue.protocol.messages.leaders import AcquiredEntry, LeaderFetchResponse
-from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
@@ -27,16 +26,12 @@ def decoded(body: bytes) -> LeaderFetchResponse:
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """The joined result of a fetch. `passed_on`: encoded entries of other leaders, which `leaders` names.
-
-    `results`: of the acknowledgements that were sent with the fetch; None if none were sent.
-    """
+    """The joined result of a fetch. `passed_on`: encoded entries of other leaders, which `leaders` names."""
 
     acquired: Sequence[AcquiredRecords] = ()
     faults: Sequence[PartitionFault] = ()
     passed_on: Sequence[tuple[Node, msgspec.Raw]] = ()
     leaders: Sequence[PartitionLeader] = ()
-    results: Sequence[AcknowledgementResult] | None = None
     lock_duration_ms: int | None = None
     paused: bool = False
     """Whether another leader says that the group is paused."""
@@ -49,9 +44,6 @@ class Fetched(msgspec.Struct, frozen=True):
     def moved(self) -> bool:
         """Return whether a partition has a new leader, or will soon have one."""
         return any(KAFKA_CODES[fault.error.error] in MOVED for fault in self.faults)
-
-    def opened(self) -> "Fetched":
-        return self
 
     def without_moved(self) -> "Fetched":
         """Return this result without the faults of partitions that moved."""
@@ -68,7 +60,6 @@ class Fetched(msgspec.Struct, frozen=True):
             [*self.faults, *faults],
             [*self.passed_on, *((node, raw) for raw in answer.batches)],
             [*self.leaders, *answer.leaders],
-            answer.acknowledgement_results or self.results,
             answer.acquisition_lock_timeout_ms,
             self.paused or answer.paused,
         )
@@ -90,24 +81,3 @@ class Fetched(msgspec.Struct, frozen=True):
 
     def entries(self) -> list[AcquiredEntry]:
         return [nesting.decode(_entry, raw) for _, raw in self.passed_on]
-
-
-class RelayedAnswer(NamedTuple):
-    """The answer of the only leader. It has records and no faults, so it fits a client unchanged.
-
-    `results`: of the acknowledgements that were sent with the fetch, all applied; None if none were sent.
-    """
-
-    node: Node
-    body: bytes
-    results: Sequence[AcknowledgementResult] | None
-    faults: Sequence[PartitionFault] = ()
-    has_records: bool = True
-    moved: bool = False
-
-    def without_moved(self) -> "RelayedAnswer":
-        return self
-
-    def opened(self) -> Fetched:
-        """The decoded answer."""
-        return Fetched(results=self.results).with_answer(self.node, decoded(self.body))

@@ -16,7 +16,6 @@ from msgspec import structs
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
 from sharequeue.protocol.messages.leaders import (
-    ALL_WELL,
     ENDED,
     PRINCIPAL,
     TOO_FEW,
@@ -25,6 +24,7 @@ from sharequeue.protocol.messages.leaders import (
     HeldSharePartition,
     HoldRequest,
     HoldResponse,
+    LeaderAcknowledgeRequest,
     LeaderFetchRequest,
     ReleaseMemberRequest,
     SharePartitionName,
@@ -34,7 +34,8 @@ from sharequeue.protocol.messages.leaders import (
     YieldRequest,
     YieldResponse,
 )
-from sharequeue.protocol.messages.records import AcknowledgeRequest, FetchRequest, TopicPartitions
+from sharequeue.protocol.messages.problems import AcknowledgementResult
+from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse, FetchRequest, TopicPartitions
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_WAIT_MS, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
@@ -78,11 +79,10 @@ def _relayed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
 
 
 class LeaderAnswer(NamedTuple):
-    """The answer of a leader. `all_well`: it fits a client unchanged. `ended`: the group was reset or deleted.
-    `too_few`: the bytes and records there, if they are less than `min_bytes`."""
+    """The answer of a leader. `ended`: the group was reset or deleted. `too_few`: the bytes and records there, if they
+    are less than `min_bytes`."""
 
     body: bytes
-    all_well: bool
     ended: bool = False
     too_few: tuple[int, ...] = ()
 
@@ -133,14 +133,15 @@ class GatewayClient:
             retry=False,
         )
         too_few = tuple(map(int, headers.get(TOO_FEW, "").split()))
-        return LeaderAnswer(body, ALL_WELL in headers, ENDED in headers, too_few)
+        return LeaderAnswer(body, ENDED in headers, too_few)
 
-    async def acknowledge(self, node: Node, group_id: str, request: bytes) -> LeaderAnswer:
-        """`request`: an encoded AcknowledgeRequest. Returns: an AcknowledgeResponse."""
-        body, headers = await self._cluster.client(node).relay(
+    async def acknowledge(
+        self, node: Node, group_id: str, request: LeaderAcknowledgeRequest
+    ) -> list[AcknowledgementResult]:
+        answer: AcknowledgeResponse = await self._cluster.client(node).call(
             apis.ACKNOWLEDGE_AT_LEADER, request, path={"group": group_id}, deadline_s=ANSWER_S, retry=False
         )
-        return LeaderAnswer(body, ALL_WELL in headers)
+        return answer.results
 
     async def await_records(self, node: Node, group_id: str, partitions: Partitions, seconds: float) -> bool:
         """Wait until one of the partitions may have records, or the time is over.

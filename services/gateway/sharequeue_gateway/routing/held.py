@@ -24,16 +24,25 @@ class RoutedHeld:
         self._local = local
 
     async def look(
-        self, group_id: str, member_id: str, ranges: Sequence[OffsetsOf], *, with_records: bool = False
+        self,
+        group_id: str,
+        member_id: str,
+        ranges: Sequence[OffsetsOf],
+        *,
+        with_records: bool = False,
+        settling: bool = False,
     ) -> Fetched:
         """Return what the member holds of `ranges`. A partition whose leader does not answer is a fault."""
         mine, others = self._split(group_id, ranges)
-        acquired, faults = await self._local.look(group_id, member_id, mine, with_records=with_records)
+        acquired, faults = await self._local.look(
+            group_id, member_id, mine, with_records=with_records, settling=settling
+        )
         found = Fetched(acquired, faults)
 
         async def ask(node: Node, there: list[OffsetsOf]) -> bytes | ApiError:
             try:
-                return await self._routing.gateways.held(node, group_id, _request(member_id, there, with_records))
+                request = _request(member_id, there, with_records=with_records, settling=settling)
+                return await self._routing.gateways.held(node, group_id, request)
             except ApiError as error:
                 self._routing.cluster.look_again()
                 return error
@@ -57,7 +66,7 @@ class RoutedHeld:
 
         async def wait_at(node: Node, there: list[OffsetsOf]) -> None:
             try:
-                request = _request(member_id, there, False, int(seconds * 1000))
+                request = _request(member_id, there, max_wait_ms=int(seconds * 1000))
                 await self._routing.gateways.held(node, group_id, request)
             except ApiError:
                 self._routing.cluster.look_again()
@@ -84,7 +93,14 @@ class RoutedHeld:
         return mine, others
 
 
-def _request(member_id: str, ranges: Sequence[OffsetsOf], with_records: bool, max_wait_ms: int = 0) -> HeldRequest:
+def _request(
+    member_id: str,
+    ranges: Sequence[OffsetsOf],
+    *,
+    with_records: bool = False,
+    settling: bool = True,
+    max_wait_ms: int = 0,
+) -> HeldRequest:
     return HeldRequest(
         member_id=member_id,
         ranges=[
@@ -92,5 +108,6 @@ def _request(member_id: str, ranges: Sequence[OffsetsOf], with_records: bool, ma
             for topic, partition, first_offset, last_offset in ranges
         ],
         with_records=with_records,
+        settling=settling,
         max_wait_ms=max_wait_ms,
     )

@@ -25,7 +25,7 @@ from sharequeue_gateway.delivery.held_records import OffsetsOf
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Life, WaitingFetch
 from sharequeue_gateway.routing.fetch import RoutedFetch
-from sharequeue_gateway.routing.fetched import Fetched, RelayedAnswer
+from sharequeue_gateway.routing.fetched import Fetched
 from sharequeue_gateway.routing.held import RoutedHeld
 from sharequeue_gateway.share_partition.stream_window import OffsetsAt, SentRange, StreamWindow
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
@@ -59,7 +59,7 @@ class Records(NamedTuple):
     """An event with records."""
 
     event_id: EventId
-    found: Fetched | RelayedAnswer
+    found: Fetched
 
 
 class Failing(NamedTuple):
@@ -261,7 +261,7 @@ class Stream:
         everything = [OffsetsOf(topic, index, 0, MAX_INT64) for topic, index in self._partitions()]
         pause_s = 0.0
         while True:
-            held = await shared.held.look(self.group_id, self.member_id, everything)
+            held = await shared.held.look(self.group_id, self.member_id, everything, settling=True)
             if not self._serves(waiting) or not any(fault.error.error.retriable for fault in held.faults):
                 break
             pause_s = STREAM_HOLDS.after(pause_s)
@@ -283,7 +283,7 @@ class Stream:
         """Find what a fetch acquired whose answer did not arrive: its client is gone, so it is not written."""
         ranges = self._offsets(await self._remembered(self.window.position + 1))
         if ranges:
-            held = await self._shared.held.look(self.group_id, self.member_id, ranges)
+            held = await self._shared.held.look(self.group_id, self.member_id, ranges, settling=True)
             if held.has_records:
                 self.window.acquired(_ranges_of(held))
 
@@ -296,7 +296,7 @@ class Stream:
         """Learn what was settled. Returns: how many records."""
         ranges = self.window.all_ranges()
         asked = self._offsets(ranges)
-        found = await self._shared.held.look(self.group_id, self.member_id, asked)
+        found = await self._shared.held.look(self.group_id, self.member_id, asked, settling=True)
         failed = {(fault.topic, fault.partition) for fault in found.faults}
         unknown = {
             (part.topic.topic_id, part.partition) for part in asked if (part.topic.name, part.partition) in failed
@@ -345,7 +345,7 @@ class Stream:
         self._new_id = not found.faults and not waiting.over
         if found.has_records:
             self._told = None
-            return Records(self.event_id(self.window.acquired(_ranges_of(found.opened()))), found)
+            return Records(self.event_id(self.window.acquired(_ranges_of(found))), found)
         faults = found.faults
         if not faults or waiting.over:
             self._told = None if not faults else self._told

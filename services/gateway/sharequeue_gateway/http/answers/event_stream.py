@@ -17,7 +17,6 @@ from typing import Final
 
 from sharequeue.protocol.types import EVENT_ID
 from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
-from sharequeue_gateway.routing.fetched import RelayedAnswer
 from sharequeue_gateway.routing.stream import Closed, EventId, Failing, Opened, Records, Replaced, StreamEvent
 from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
@@ -42,23 +41,18 @@ def event_bytes(event: StreamEvent, member_id: str, lock_duration_ms: int, reque
         case Opened(event_id):
             return b"retry: %d\nid: %b\n\n" % (RETRY_MS, _id_of(event_id))
         case Records(event_id, found):
-            if isinstance(found, RelayedAnswer):
-                body = found.body
-            else:
-                body = bytes(  # no copy without results
-                    fetch_answer(
-                        member_id,
-                        found.lock_duration_ms or lock_duration_ms,
-                        found.acquired,
-                        (),
-                        0,
-                        found.faults,
-                        with_records=True,
-                        passed_on=[raw for _, raw in found.passed_on],
-                        leaders=found.leaders,
-                    )
-                )
-            return b"id: %b\ndata: %b\n\n" % (_id_of(event_id), _data(body))
+            body = fetch_answer(
+                member_id,
+                found.lock_duration_ms or lock_duration_ms,
+                found.acquired,
+                (),
+                0,
+                found.faults,
+                with_records=True,
+                passed_on=[raw for _, raw in found.passed_on],
+                leaders=found.leaders,
+            )
+            return b"id: %b\ndata: %b\n\n" % (_id_of(event_id), _data(bytes(body)))  # no copy without results
         case Failing(error):
             return b"event: problem\ndata: %b\n\n" % _problem(error, request_id)
         case Closed(error):

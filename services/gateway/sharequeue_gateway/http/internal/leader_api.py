@@ -6,7 +6,6 @@ from typing import Final
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import (
-    ALL_WELL,
     ENDED,
     TOO_FEW,
     AwaitRecordsRequest,
@@ -32,11 +31,9 @@ from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
 from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of
-from sharequeue_gateway.delivery.fetch_call import acknowledge_and_fetch
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, FetchLimits, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.holding import Holder
-from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Life
 from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.leader.loading.hand_over import HandOver
@@ -45,10 +42,8 @@ from sharequeue_gateway.routing.sessions import Sessions
 from sharequeue_gateway.share_partition.turns import levels_of
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.application.endpoint import Call
-from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import ApiError
 
-_WELL: Final = (JSON, (ALL_WELL.encode(), b"1"))
 _ENDED: Final = (JSON, (ENDED.encode(), b"1"))
 
 
@@ -64,7 +59,6 @@ class LeaderApi:
         cluster: Cluster,
         hand_over: HandOver,
         fetcher: Fetcher,
-        repeated: RepeatedFetches,
         acknowledger: Acknowledger,
         holder: Holder,
         pending: PendingTransactions,
@@ -75,7 +69,6 @@ class LeaderApi:
         self._cluster = cluster
         self._hand_over = hand_over
         self._fetcher = fetcher
-        self._repeated = repeated
         self._acknowledger = acknowledger
         self._holder = holder
         self._pending = pending
@@ -87,33 +80,22 @@ class LeaderApi:
         partitions, faults = await self._led(group_id, request.topic_partitions)
         asked = self._asked(group_id, request, partitions, waits=not any(fault.led_elsewhere for fault in faults))
         waiting = self._fetcher.fetches.new(call.exchange)
-
-        async def fetch() -> tuple[list[AcquiredRecords], list[PartitionFault]]:
-            if not partitions:
-                return [], []
-            if request.repeat and request.fetch_id is not None:
-                return await self._repeated.still_held(asked, partitions), []
-            return await self._fetcher.fetch(waiting, asked, partitions)
-
-        async def give_back(fetched: tuple[list[AcquiredRecords], list[PartitionFault]]) -> None:
-            if request.fetch_id is None:  # with an id, a repeat may have got the same records by now
-                self._fetcher.give_back(member_id, fetched[0])
-
-        acknowledging = None
-        if request.acknowledgements:
-            acknowledging = self._acknowledger.acknowledge(
-                group_id, member_id, request.acknowledgements, atomic=request.atomic, renew=False
-            )
-        (acquired, more_faults), results = await acknowledge_and_fetch(waiting, acknowledging, fetch(), give_back)
-        faults += more_faults
-        failed_count = failed_of(results or ())
+        acquired: list[AcquiredRecords] = []
+        try:
+            if partitions:
+                acquired, more_faults = await self._fetcher.fetch(waiting, asked, partitions)
+                faults += more_faults
+            if waiting.gone() and request.fetch_id is None:  # with an id, a repeat may have got the same records by now
+                self._fetcher.give_back(member_id, acquired)
+        finally:
+            waiting.close()
         me = self._cluster.me
         body = fetch_answer(
             member_id,
             self._metadata.lock_duration_ms(group_id),
             acquired,
-            results or (),
-            failed_count,
+            (),
+            0,
             faults,
             with_records=request.with_records,
             leaders=[
@@ -128,7 +110,7 @@ class LeaderApi:
             return Answer(body, headers=_ENDED)
         if waiting.too_few and not acquired:
             return Answer(body, headers=(JSON, (TOO_FEW.encode(), b"%d %d" % waiting.too_few)))
-        return Answer(body, headers=_WELL if acquired and not faults and not failed_count else (JSON,))
+        return Answer(body, headers=(JSON,))
 
     def _asked(self, group_id: str, request: LeaderFetchRequest, partitions: Partitions, *, waits: bool) -> Asked:
         """The fetch of the other gateway. If it names a partition that moved, it is answered without a wait."""
@@ -146,19 +128,17 @@ class LeaderApi:
         levels = levels_of(topic.topic_id for topic, _ in partitions) if request.priority else None
         return Asked(group_id, request.member_id, limits, now_ms, fetch_id=request.fetch_id, levels=levels)
 
-    async def acknowledge(self, call: Call) -> Answer:
+    async def acknowledge(self, call: Call) -> AcknowledgeResponse:
         request: LeaderAcknowledgeRequest = call.request
         group_id = call.path["group"]
         results = await self._acknowledger.acknowledge(
             group_id, request.member_id, request.acknowledgements, atomic=request.atomic, seen=request.seen
         )
-        failed_count = failed_of(results)
-        response = AcknowledgeResponse(
+        return AcknowledgeResponse(
             results=results,
-            failed_count=failed_count,
+            failed_count=failed_of(results),
             acquisition_lock_timeout_ms=self._metadata.lock_duration_ms(group_id),
         )
-        return Answer(encode(response), headers=(JSON,) if failed_count else _WELL)
 
     async def await_records(self, call: Call) -> Answer:
         request: AwaitRecordsRequest = call.request

@@ -42,7 +42,9 @@ class StreamLeaderApi:
             finally:
                 del self._fetches.routed[waiting]
                 waiting.close()
-        held, more_faults = await self._held.look(group_id, member_id, ranges, with_records=request.with_records)
+        held, more_faults = await self._held.look(
+            group_id, member_id, ranges, with_records=request.with_records, settling=request.settling
+        )
         me = self._cluster.me
         leaders = [
             PartitionLeader(topic=item.led.topic_name, partition=item.led.key.partition, node_id=me.node_id, url=me.url)
