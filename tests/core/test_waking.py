@@ -8,7 +8,6 @@ from typing import Any, cast
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.log_news import LogNews
-from sharequeue_gateway.leader.reports.led_metrics import longest_unserved_ms
 from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
 from sharequeue_gateway.record_log.log import ReadResult, RecordLog
 
@@ -175,22 +174,6 @@ def test_an_empty_share_partition_is_read_again_after_an_event() -> None:
     assert log.reads == 2
 
 
-def test_the_share_partition_unserved_longest_counts_for_its_group() -> None:
-    leds = [
-        LedSharePartition(SharePartitionKey(group, "t", partition), "orders", Driver().machine, 0)
-        for group in ("g", "h")
-        for partition in range(2)
-    ]
-    for now_ms, led in enumerate(leds, 1):
-        led.note_unserved(now_ms * 1000)
-    leds[0].note_unserved(9000)  # it was noted before
-    assert longest_unserved_ms(leds, 10_000) == {"g": 9000, "h": 7000}
-    leds[0].unserved_since_ms = 0  # a fetch acquired some
-    leds[0].note_unserved(8000)  # and left some
-    leds[2].unserved_since_ms = leds[3].unserved_since_ms = 0
-    assert longest_unserved_ms(leds, 10_000) == {"g": 8000}
-
-
 # News of the log
 
 
@@ -203,43 +186,20 @@ def news_of(driver: Driver, sleepers: int = 3) -> tuple[LogNews, LedSharePartiti
     return news, led, waiters
 
 
-def groups(led: LedSharePartition) -> list[str]:
-    return list(longest_unserved_ms([led], 0))
-
-
-def test_an_append_wakes_one_fetch_and_is_noted_as_unserved() -> None:
+def test_an_append_wakes_one_fetch() -> None:
     news, led, waiters = news_of(Driver())
     led.note_empty()
     news.changed("t", 0, -1, 10)
-    assert (woken(waiters), groups(led), led.empty_until_ms) == ([0], ["g"], 0)
+    assert (woken(waiters), led.empty_until_ms) == ([0], 0)
     news.changed("t", 1, -1, 10)
     assert woken(waiters) == [0], "another partition"
 
 
-def test_a_paused_group_wakes_nothing_and_is_not_unserved() -> None:
+def test_a_paused_group_wakes_nothing() -> None:
     news, led, waiters = news_of(driver := Driver(paused=True))
     news.changed("t", 0, -1, 10)
     pass_on([led], NO_LOG, driver.now_ms)
-    assert (woken(waiters), groups(led), led.turned_away) == ([], [], True)
-
-
-def test_an_append_behind_records_in_flight_is_noted_as_unserved() -> None:
-    driver = Driver()
-    news, led, _ = news_of(driver, sleepers=0)
-    driver.fetch("[0-9]")
-    news.changed("t", 0, -1, 10)
-    assert groups(led) == [], "everything up to the end is held"
-    news.changed("t", 0, -1, 11)
-    assert groups(led) == ["g"]
-
-
-def test_an_append_while_the_limits_are_used_up_is_not_unserved_and_wakes_a_fetch_when_there_is_room() -> None:
-    driver = Driver(partition_max_record_locks=10)
-    news, led, _ = news_of(driver, sleepers=0)
-    driver.fetch("[0-9]")
-    news.changed("t", 0, -1, 20)
-    assert groups(led) == []
-    assert led.turned_away
+    assert (woken(waiters), led.turned_away) == ([], True)
 
 
 def test_a_log_start_that_moves_reaches_share_partitions_that_nobody_reads() -> None:
@@ -248,17 +208,8 @@ def test_a_log_start_that_moves_reaches_share_partitions_that_nobody_reads() -> 
     driver.fetch("[0-9]")
     driver.ack("0-9 Rel", delay_ms=60_000)
     news.changed("t", 0, -1, 11)
-    assert groups(led) == [], "delayed records leave no room for the new one"
     news.changed("t", 0, 10, 11)
     assert (led.machine.start_offset, led.machine.delayed_count) == (10, 0)
-    assert groups(led) == ["g"]
-
-
-def test_a_log_that_was_emptied_is_not_unserved() -> None:
-    news, led, waiters = news_of(Driver())
-    news.changed("t", 0, -1, 0)
-    assert groups(led) == []
-    assert woken(waiters) == [0]
 
 
 def test_an_end_that_is_not_followed_is_asked_for_by_the_next_fetch() -> None:

@@ -46,7 +46,6 @@ def test_every_metric_of_the_protocol_is_exported(gateway: Gateway, name: str) -
         "sharequeue_in_flight_batch_count": "gauge",
         "sharequeue_in_flight_batch_message_count": "histogram",
         "sharequeue_fetch_lock_seconds": "histogram",
-        "sharequeue_fetch_lock_ratio": "histogram",
         "sharequeue_share_sessions": "gauge",
         "sharequeue_share_session_partitions": "gauge",
         "sharequeue_share_session_evictions_total": "counter",
@@ -57,7 +56,6 @@ def test_every_metric_of_the_protocol_is_exported(gateway: Gateway, name: str) -
         "sharequeue_failed_share_acknowledgement_requests_total": "counter",
         "sharequeue_waiting_fetches": "gauge",
         "sharequeue_led_share_partitions": "gauge",
-        "sharequeue_share_partition_unserved_seconds": "gauge",
         "sharequeue_clock_jumps_total": "counter",
         "sharequeue_lock_timers_degraded": "gauge",
         "sharequeue_http_request_seconds": "histogram",
@@ -243,38 +241,6 @@ def test_kafkas_metrics_of_the_coordinators_and_of_loads(own_gateway: Gateway, s
     assert sample("gateway", "sharequeue_partition_load_seconds_max") > 0
 
 
-def test_the_time_a_partition_with_records_goes_unserved_is_exported(gateway: Gateway, name: str) -> None:
-    """Lag also grows while a partition is served, and does not show which partition is not."""
-    sample = f'sharequeue_share_partition_unserved_seconds{{group="{name}"}}'
-    gateway.create_topic(name, 2)
-    for partition in range(2):
-        gateway.produce(name, "x", partition=partition)
-    assert gateway.acquire(name, name, max_records=1) == ["0-0×1"]
-    assert wait_until(lambda: gateway.metrics().get(sample, 0)) >= 1
-    assert gateway.acquire(name, name) == ["1:0-0×1"]
-    assert sample not in gateway.metrics(), "nothing is left"
-    gateway.produce(name, "y", partition=1)
-    assert wait_until(lambda: gateway.metrics().get(sample, 0)) < 10, "from when it was appended on"
-    assert gateway.settle(name, name, 0, 0, "release") == "applied"
-    assert gateway.acquire(name, name) == ["0-0×2", "1:1-1×1"]
-    assert gateway.settle(name, name, 0, 0, "release") == "applied"
-    assert wait_until(lambda: gateway.metrics().get(sample, 0)) >= 1
-    gateway.try_delete_group(name, force=True)
-    assert sample not in gateway.metrics()
-
-
-def test_a_moved_log_start_ends_the_unserved_time(gateway: Gateway, name: str) -> None:
-    groups = [f"{name}-{number}" for number in range(2)]
-    for group in groups:  # each has a topic of its own, and has taken all of it
-        gateway.produce_batches(group, 2)
-        assert gateway.acquire(group, group) == ["0-1×1"]
-    gateway.delete_records(groups[0], 2)
-    gateway.produce_batches(groups[1], 1)
-    moved, appended = (f'sharequeue_share_partition_unserved_seconds{{group="{group}"}}' for group in groups)
-    samples = wait_until(lambda: samples if appended in (samples := gateway.metrics()) else None)
-    assert moved not in samples
-
-
 def test_mt_003_in_flight_counts_the_span_and_the_batches(gateway: Gateway, changes: Changes, name: str) -> None:
     gateway.produce_batches(name, 5, 15)
     for size in (5, 15):
@@ -286,7 +252,6 @@ def test_mt_003_in_flight_counts_the_span_and_the_batches(gateway: Gateway, chan
     sizes = "sharequeue_in_flight_batch_message_count_%s"
     assert (changes(sizes % "sum"), changes(sizes % "count")) == (20, 2)
     assert changes("sharequeue_fetch_lock_seconds_count") == 2
-    assert changes("sharequeue_fetch_lock_ratio_count") == 1
     assert gateway.settle(name, name, 0, 19, "accept") == "applied"
     assert f"sharequeue_in_flight_message_count{labels}" not in gateway.metrics()
 

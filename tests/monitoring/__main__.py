@@ -155,7 +155,7 @@ def check_queries(client: httpx.Client) -> None:
     )
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     used = {name for text in texts for name in re.findall(r"\bsharequeue[_:][a-z_:]+", text)} - recorded
-    seldom = {"sharequeue_removed_unfinished_records_total", "sharequeue_share_partition_unserved_seconds"}
+    seldom = {"sharequeue_removed_unfinished_records_total"}
     assert used - names <= seldom, f"there is no metric {used - names - seldom}"
     assert recorded <= names, f"not recorded: {recorded - names}"
     health = client.get("/api/v1/rules").json()["data"]["groups"]

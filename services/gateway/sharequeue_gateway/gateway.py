@@ -488,7 +488,7 @@ def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: 
     queues = QueueSeries(
         leading.activity.totals, metadata.name_of, members.count, metadata.configs, now_ms, most_pairs=most_pairs
     )
-    yield from led_metrics.series(leading.leader.all, now_ms)
+    yield from led_metrics.series(leading.leader.all(), leading.dead_letters)
     yield from log_metrics.series(leading.record_log)
     yield from queues.series()
     yield from leading.backlog.series()

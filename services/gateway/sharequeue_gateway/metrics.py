@@ -50,12 +50,6 @@ FETCH_LOCK_SECONDS = Histogram(
     "Time a fetch kept a share-partition for itself (FetchLockTimeMs).",
     (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5),
 )
-FETCH_LOCK_RATIO = Histogram(
-    "sharequeue_fetch_lock_ratio",
-    "Time that fetches kept a share-partition for themselves, in percent of the time since the previous fetch "
-    "(FetchLockRatio).",
-    (0, 1, 5, 10, 25, 50, 75, 90, 100),
-)
 SHARE_FETCHES = Counts[str](
     "sharequeue_share_fetch_requests",
     "Fetches, counted once for each topic (TotalShareFetchRequestsPerSec).",

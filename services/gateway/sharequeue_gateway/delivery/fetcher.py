@@ -30,7 +30,7 @@ from sharequeue_gateway.delivery.waiting import Life, WaitingFetch, WaitingFetch
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import Recorded
-from sharequeue_gateway.leader.wake_up import may_acquire, note_left, pass_on
+from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.share_partition.acquisition import can_acquire
 from sharequeue_gateway.share_partition.fetch_limits import rotate, split_bytes
@@ -309,8 +309,6 @@ class Fetcher:
             if not alone:  # the earlier ones may have taken time
                 now_ms = self._clock.now_ms()
                 if records_left <= 0 or waiting.over:
-                    if not led.unserved_since_ms:
-                        self._note_left(led)
                     continue
                 if led.fenced or led.reading:
                     led.turned_away |= led.reading
@@ -324,9 +322,9 @@ class Fetcher:
                 faults.append(PartitionFault(led.topic_name, led.key.partition, error))
                 continue
             finally:
-                _observe_fetch_lock(led, started_s)
+                if not led.fenced:  # else its group may have been deleted
+                    metrics.FETCH_LOCK_SECONDS.observe(time.perf_counter() - started_s)
             if acquired is not None:
-                led.unserved_since_ms = 0
                 led.served_turn = next(self._turns)
                 taken.append(acquired)
                 self._leader.activity.delivered(led, acquired.ranges, acquired.batches)
@@ -334,12 +332,9 @@ class Fetcher:
                     records = last_offset - first_offset + 1
                     records_left -= records
                     metrics.IN_FLIGHT_BATCH_RECORDS.observe(records)
-            if led.empty_until_ms <= now_ms:
-                self._note_left(led)
+            if led.empty_until_ms <= now_ms:  # if nothing is left, the next fetches pass it over
+                may_acquire(led, self._record_log, self._clock.now_ms())
         return taken
-
-    def _note_left(self, led: LedSharePartition) -> None:
-        note_left(led, self._record_log, self._clock.now_ms())
 
     def _pass_on(self, leds: Sequence[LedSharePartition]) -> None:
         awaited = [led for led in leds if led.waiters is not None]
@@ -362,15 +357,3 @@ class Fetcher:
                         self._leader.persist(led, write)
                 except ApiError as error:
                     log.info("the records of a client that is gone stay held: %s", error.detail)
-
-
-def _observe_fetch_lock(led: LedSharePartition, since_s: float) -> None:
-    """Note that a fetch read a share-partition alone from `since_s` (of `time.perf_counter()`) until now."""
-    if led.fenced:
-        return  # its group may have been deleted
-    now_s = time.perf_counter()
-    locked_s = now_s - since_s
-    metrics.FETCH_LOCK_SECONDS.observe(locked_s)
-    if led.fetch_lock_ended_s:
-        metrics.FETCH_LOCK_RATIO.observe(100 * locked_s / (now_s - led.fetch_lock_ended_s))
-    led.fetch_lock_ended_s = now_s

@@ -187,7 +187,7 @@ class Leader:
         if not led.fenced:
             members = None if led.holders is None else {run.member_id for run in write.runs}
             completed = led.machine.complete_write(write, refused_at_ms=refused_at_ms)
-            self._completed(led, completed, refused_at_ms or write.at_ms)
+            self._completed(led, completed)
             if members:
                 led.wake_holders(members)
         if pending.ended is not None:
@@ -215,19 +215,15 @@ class Leader:
             self.unload(led)
             self._loads.kept_locks.keep(led)
 
-    def _completed(self, led: LedSharePartition, completed: Completed, at_ms: int) -> None:
+    def _completed(self, led: LedSharePartition, completed: Completed) -> None:
         """The machine has committed a write or rolled it back: report the changes to fetches, dead letters and
-        Redis.
-
-        `at_ms`: the time of the roll-back, or of the event whose write is durable now.
-        """
+        Redis."""
         machine = led.machine
         if not machine.runs:
             led.batch_times = None
         if completed.dead_letters:
             self._dead_letters.enqueue(led, completed.dead_letters)
         if completed.made_available:
-            led.note_unserved(max(at_ms, led.used_at_ms))  # not before the last look of a fetch
             led.wake()
         elif led.empty_until_ms:  # it is still empty, but a delay of this write may end earlier
             led.empty_until_ms = machine.next_deadline_ms() or NO_DEADLINE_MS
@@ -278,7 +274,7 @@ class Leader:
             named = {"group_id": led.key.group_id, "topic": led.topic_name}
             self._ended.note((led.key.group_id, led.topic_name), expired.records, **named)
             self.activity.expired(led, expired.records)
-        self._stand(led, expired, now_ms)
+        self._stand(led, expired)
 
     async def settle_delayed(
         self, led: LedSharePartition, offset: int, delivery_count: int, reason: Reason | None
@@ -286,10 +282,10 @@ class Leader:
         """End the delay of a record by hand; with a reason it is rejected. Returns: the outcome of the write.
         Raises: InvalidRecordState."""
         now_ms = self._clock.now_ms()
-        written = self._stand(led, led.machine.settle_delayed(offset, delivery_count, reason, now_ms), now_ms)
+        written = self._stand(led, led.machine.settle_delayed(offset, delivery_count, reason, now_ms))
         return None if written is None else await written
 
-    def _stand(self, led: LedSharePartition, expired: Expired, now_ms: int) -> asyncio.Future[ApiError | None] | None:
+    def _stand(self, led: LedSharePartition, expired: Expired) -> asyncio.Future[ApiError | None] | None:
         """Persist what memory decided, write its dead letters, and wake fetches. Returns: the outcome of the write."""
         written = None
         if expired.write is not None:
@@ -302,7 +298,6 @@ class Leader:
 
             written = self.persist(led, expired.write, enqueue if expired.dead_letters else None)
         if expired.made_available:
-            led.note_unserved(now_ms)
             led.wake()
         else:
             led.wake_turned_away()

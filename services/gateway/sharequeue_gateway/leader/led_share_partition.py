@@ -30,7 +30,6 @@ class LedSharePartition(WakeUps):
         "_quiet",
         "batch_times",
         "expiring",
-        "fetch_lock_ended_s",
         "floor",
         "json_prefix",
         "lock_entries",
@@ -63,7 +62,6 @@ class LedSharePartition(WakeUps):
         self.told_ahead: list[int | None] = [None, None]
         self.version, self.store = -1, ""
         self.told_at_ms = now_ms
-        self.fetch_lock_ended_s = 0.0
         self.used_at_ms = now_ms
         self._quiet: asyncio.Future[None] | None = None
         self.expiring = False

@@ -4,9 +4,7 @@ from sharequeue.clock import Clock
 from sharequeue_gateway.cluster.append_news import AppendNews
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.leader.led_index import LedIndex
-from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.reports.activity import Activity
-from sharequeue_gateway.share_partition.acquisition import can_acquire
 
 
 class LogNews:
@@ -36,20 +34,14 @@ class LogNews:
         self.changed(topic_id, partition, -1, log_end_offset)
 
     def changed(self, topic_id: str, partition: int, log_start_offset: int, log_end_offset: int) -> None:
-        """Wake a fetch of each group, and note which share-partitions have records for a fetch from now on.
-
-        All of them follow the log start, whether or not a fetch reads them: deleted records take no room. Of a
-        read_committed group nothing is noted: the end says nothing about what is stable. Its fetches note it.
-        """
+        """Wake a fetch of each group. Each share-partition follows the log start, whether or not a fetch reads it:
+        deleted records take no room."""
         now_ms = 0
         for led in self._led.by_topic.get(topic_id, {}).get(partition, ()):
             if led.machine.start_offset < log_start_offset:
                 now_ms = now_ms or self._clock.now_ms()
                 led.machine.move_log_start(log_start_offset, now_ms)
             led.empty_until_ms = 0
-            if not led.unserved_since_ms and not led.machine.config.read_committed:
-                now_ms = now_ms or self._clock.now_ms()
-                _note_unserved(led, log_end_offset, now_ms)
             if led.waiters and not led.machine.config.paused:
                 led.wake()
 
@@ -57,18 +49,3 @@ class LogNews:
         """The log end is not followed any more: the next fetch reads it."""
         for led in self._led.by_topic.get(topic_id, {}).get(partition, ()):
             led.empty_until_ms = 0
-
-
-def _note_unserved(led: LedSharePartition, log_end_offset: int, now_ms: int) -> None:
-    """As `may_acquire`, with a known log end. No records were noted before."""
-    machine = led.machine
-    if not machine.runs or not machine.span:  # no record of the log is in flight, so no limit is used up
-        something = machine.start_offset < log_end_offset
-    elif not can_acquire(machine):
-        led.turned_away = True
-        return
-    else:
-        next_fetch_offset = machine.next_fetch_offset()
-        something = next_fetch_offset <= machine.end_offset or next_fetch_offset < log_end_offset
-    if something:
-        led.unserved_since_ms = now_ms

@@ -47,7 +47,6 @@ class WakeUps:
 
     `empty_until_ms`: nothing can be acquired before this time. An event sets it to 0.
     `fenced`: this gateway does not lead it any more; a waiting fetch must load the share-partition again.
-    `unserved_since_ms`: the time since which it has had records that no fetch acquired; 0 while none are known.
     `reading`, `halted`, `turned_away`: see the page of this file.
     `holders`: by member, its streams that wait until it holds less.
     """
@@ -61,7 +60,6 @@ class WakeUps:
         "machine",
         "reading",
         "turned_away",
-        "unserved_since_ms",
         "waiters",
     )
 
@@ -73,17 +71,12 @@ class WakeUps:
         self.halted = False
         self.turned_away = False
         self.empty_until_ms = 0
-        self.unserved_since_ms = 0
         self.waiters: dict[Waiter, None] | None = None
         self.holders: dict[str, dict[Waiter, None]] | None = None
 
     def note_empty(self) -> None:
         """Nothing can be acquired until a lock or a delay ends."""
         self.empty_until_ms = self.machine.next_deadline_ms() or NO_DEADLINE_MS
-
-    def note_unserved(self, now_ms: int) -> None:
-        """Note that it has records from now on, unless that was noted before."""
-        self.unserved_since_ms = self.unserved_since_ms or now_ms
 
     def add_waiter(self, waiter: Waiter) -> None:
         if self.waiters is None:
@@ -179,14 +172,6 @@ def may_acquire(led: WakeUps, record_log: RecordLog, now_ms: int) -> bool:
         return True
     led.note_empty()
     return False
-
-
-def note_left(led: WakeUps, record_log: RecordLog, now_ms: int) -> None:
-    """Note whether a share-partition has records for another fetch. If not, fetches pass it over."""
-    if may_acquire(led, record_log, now_ms):
-        led.note_unserved(now_ms)
-    else:
-        led.unserved_since_ms = 0
 
 
 def pass_on(leds: Sequence[WakeUps], record_log: RecordLog, now_ms: int, waiter: Waiter | None = None) -> None:

@@ -226,7 +226,6 @@ class Loads:
             self.led.note_left(led)
             if led.writes:
                 self._ending[led.key] = led
-            led.unserved_since_ms = 0
             led_metrics.forget_share_partition(led)
         led.wake_all()
 

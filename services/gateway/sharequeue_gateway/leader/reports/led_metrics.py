@@ -1,14 +1,15 @@
 """Metrics of the share-partitions that this gateway leads. Each request for /metrics reads them."""
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from sharequeue.service.series import Family, Labels, most
 from sharequeue_gateway import metrics
+from sharequeue_gateway.leader.dead_letter_queue import PendingLetters
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.bounds import BOUNDS, limited_by
-from sharequeue_gateway.share_partition.runs import ACQUIRED, ARCHIVING, AVAILABLE, Run
+from sharequeue_gateway.share_partition.machine import SharePartition
 
 IN_FLIGHT_RECORDS: Final = Family(
     "sharequeue_in_flight_message_count",
@@ -41,18 +42,8 @@ LIMITED: Final = Family(
     "`share.partition.max.delayed.records`, `runs`, `span` or `max_delayed_runs`.",
     ("bound",),
 )
-UNSERVED: Final = Family(
-    "sharequeue_share_partition_unserved_seconds",
-    "gauge",
-    "How long a share-partition led here has had records for a fetch and gave none: the longest time in the group. "
-    "Groups below a second have no series.",
-    ("group",),
-)
-FAMILIES: Final = (IN_FLIGHT_RECORDS, IN_FLIGHT_BATCHES, RECORDS, IN_FLIGHT, LIMITED, UNSERVED)
+FAMILIES: Final = (IN_FLIGHT_RECORDS, IN_FLIGHT_BATCHES, RECORDS, IN_FLIGHT, LIMITED)
 """As docs/metrics.md lists them."""
-RUNS_AT_ONCE = 2000
-UNSERVED_FROM_MS = 1000
-"""The shortest wait with a series: a shorter one is only the pause between two fetches."""
 
 
 def labels_of(led: LedSharePartition) -> Labels:
@@ -60,87 +51,50 @@ def labels_of(led: LedSharePartition) -> Labels:
     return (led.key.group_id, led.topic_name, str(led.key.partition))
 
 
-def series(leds: Callable[[], Iterable[LedSharePartition]], now_ms: Callable[[], int]) -> Iterator[str]:
+def series(leds: Iterable[LedSharePartition], dead_letters: Iterable[PendingLetters]) -> Iterator[str]:
     """The metrics with many series, in parts. Share-partitions may be loaded and unloaded between two parts."""
     yield from metrics.LOCK_TIMEOUTS.lines()
     for counts in (metrics.RECORD_ACKNOWLEDGEMENTS, *metrics.OF_GROUP, metrics.REMOVED_UNFINISHED, *metrics.OF_TOPIC):
         yield from counts.lines()
-    spans: list[tuple[int, Labels]] = []
-    batches: dict[Labels, int] = {}
+    dying = Counter[LedSharePartition]()
+    for pending in dead_letters:
+        dying[pending.led] += pending.records
+    windows: dict[Labels, SharePartition] = {}
     states: dict[Labels, Counter[str]] = {}
     limited = dict.fromkeys(BOUNDS, 0)
-    led_now = list(leds())
-    unserved = [
-        (longest_ms, (group_id,))
-        for group_id, longest_ms in longest_unserved_ms(led_now, now_ms()).items()
-        if longest_ms >= UNSERVED_FROM_MS
-    ]
-    for led in led_now:
-        if led.machine.window_empty:
+    for led in list(leds):
+        machine = led.machine
+        if machine.window_empty:
             continue
-        labels = labels_of(led)
-        spans.append((led.machine.span, labels))
-        of_pair = states.setdefault((led.key.group_id, led.topic_name), Counter())
-        batches[labels] = yield from _counted(led, of_pair)
-        bound = limited_by(led.machine)
+        windows[labels_of(led)] = machine
+        states.setdefault((led.key.group_id, led.topic_name), Counter()).update(
+            held=max(machine.held_count - dying[led], 0),
+            delayed=machine.delayed_count,
+            retry=machine.waiting_count - machine.delayed_count,
+            dying=dying[led],
+            finished=machine.delivery_complete_count,
+        )
+        bound = limited_by(machine)
         if bound is not None:
             limited[bound] += 1
         yield ""
-    highest = most(spans)
+    highest = most([(machine.span, labels) for labels, machine in windows.items()])
     yield IN_FLIGHT_RECORDS.head
     for span, labels in highest:
         yield IN_FLIGHT_RECORDS.line(span, labels)
     yield IN_FLIGHT_BATCHES.head
     for _, labels in highest:
-        yield IN_FLIGHT_BATCHES.line(batches[labels], labels)
+        yield IN_FLIGHT_BATCHES.line(len({run.batch_first for run in windows[labels].in_flight()}), labels)
     yield RECORDS.head
-    of_pairs = [(of_pair.total(), pair) for pair, of_pair in states.items()]
-    for _, pair in most(of_pairs):
+    for _, pair in most([(of_pair.total(), pair) for pair, of_pair in states.items()]):
         for state, records in states[pair].items():
-            yield RECORDS.line(records, (*pair, state))
+            if records:
+                yield RECORDS.line(records, (*pair, state))
     yield IN_FLIGHT.head
-    yield IN_FLIGHT.line(len(spans))
+    yield IN_FLIGHT.line(len(windows))
     yield LIMITED.head
     for bound, count in limited.items():
         yield LIMITED.line(count, (bound,))
-    yield UNSERVED.head
-    for longest_ms, group in most(unserved):
-        yield UNSERVED.line(longest_ms / 1000, group)
-
-
-def _counted(led: LedSharePartition, states: Counter[str]) -> Generator[str, None, int]:
-    """Count the records of a share-partition by their state. Returns: its in-flight batches.
-
-    Runs come and go in the pauses: a few are then missed, or counted twice.
-    """
-    batches, batch_first = 0, -1
-    for number, run in enumerate(led.machine.in_flight()):
-        if run.batch_first != batch_first:
-            batches, batch_first = batches + 1, run.batch_first
-        states[_state_of(run)] += run.size
-        if number % RUNS_AT_ONCE == RUNS_AT_ONCE - 1:
-            yield ""
-    return batches
-
-
-def _state_of(run: Run) -> str:
-    """The word for the state of records in flight."""
-    if run.state is AVAILABLE:
-        return "delayed" if run.available_at_ms else "retry"
-    if run.state is ACQUIRED:
-        return "held"
-    return "dying" if run.state is ARCHIVING else "finished"
-
-
-def longest_unserved_ms(leds: Iterable[LedSharePartition], now_ms: int) -> Mapping[str, int]:
-    """By group: the longest time for which one of its share-partitions has had records that no fetch acquired.
-    A paused group gives none, and is left out."""
-    since_ms: dict[str, int] = {}
-    for led in leds:
-        if led.unserved_since_ms and not led.config.paused:
-            group_id = led.key.group_id
-            since_ms[group_id] = min(since_ms.get(group_id, led.unserved_since_ms), led.unserved_since_ms)
-    return {group_id: now_ms - earliest_ms for group_id, earliest_ms in since_ms.items()}
 
 
 def watch(
