@@ -42,6 +42,14 @@ COUNT: Final = click.IntRange(1, 64)
 )
 @click.option("--postgres-url", help="use this PostgreSQL, not the embedded one: postgresql://…")
 @click.option("--redis-url", help="use this Redis, not the embedded one: redis://…")
+@click.option(
+    "--record-log",
+    type=click.Choice(["postgresql", "kafka"]),
+    default="postgresql",
+    show_default=True,
+    help="where the records are; kafka needs --kafka",
+)
+@click.option("--kafka", metavar="HOST:PORT", help="brokers of the cluster whose topics are used, separated by commas")
 @json_option
 def up(
     data_dir: Path,
@@ -56,6 +64,8 @@ def up(
     secure: bool,
     postgres_url: str | None,
     redis_url: str | None,
+    record_log: str,
+    kafka: str | None,
     as_json: bool,
 ) -> None:
     """Run the whole stack on this machine until Ctrl-C. Data stays in --data-dir.
@@ -66,6 +76,8 @@ def up(
     --json prints one object on one line when all services are ready: their addresses, the directories of the data and
     of the logs, and the process that a SIGTERM stops. Exit codes: 0 after Ctrl-C or SIGTERM; 1 when it cannot start.
     """
+    if (record_log == "kafka") != (kafka is not None):
+        raise click.UsageError("give --record-log kafka and --kafka HOST:PORT, or neither")
     with extra("up" if postgres_url is None or redis_url is None else "server", "up", *SERVER, as_json=as_json):
         from sharequeue.stack.stack import Stack, StackError  # noqa: PLC0415 - not on every system
 
@@ -82,6 +94,7 @@ def up(
         secure=secure,
         postgres_url=postgres_url,
         redis_url=redis_url,
+        kafka=kafka,
         tell=lambda sentence: click.echo(sentence, err=True),
     )
     ended = False

@@ -2,6 +2,7 @@
 before the start."""
 
 import asyncio
+import socket
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -48,6 +49,21 @@ def check_redis(url: str, option: str) -> None:
             connection.ping()
     except (redis.RedisError, OSError, ValueError) as fault:
         raise StoreError(f"{place_of(url, 6379, 'Redis', option)}: {reason_of(fault)}") from None
+
+
+def check_kafka(servers: str, option: str) -> None:
+    """Connect to one of some brokers, `host:port` separated by commas. Raises: StoreError: none takes a connection."""
+    faults = []
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+        except (OSError, ValueError) as fault:
+            reason = "give host:port" if isinstance(fault, ValueError) or not host else reason_of(fault)
+            faults.append(f"{server.strip()}: {reason}")
+        else:
+            return
+    raise StoreError(f"cannot use Kafka ({option}): {'; '.join(faults)}")
 
 
 def migrate(url: str, chains: Sequence[str] = CHAINS) -> list[Upgraded]:

@@ -201,6 +201,7 @@ class Stack:
         secure: bool = False,
         postgres_url: str | None = None,
         redis_url: str | None = None,
+        kafka: str | None = None,
         settings: dict[str, str] | None = None,
         temporary: bool = False,
         tell: Callable[[str], None] = lambda _: None,
@@ -211,6 +212,7 @@ class Stack:
             one_process: whether one process runs the services; there is one of each then.
             require_keys: whether callers need keys. The one of `ADMIN`, who may do everything, is in `admin_key`.
             secure: whether the services speak https, too. The authority of their certificates is in `ca`.
+            kafka: brokers whose topics are the record log; None: PostgreSQL has the records.
             settings: further variables of the services, e.g. SHAREQUEUE_GATEWAY_KAFKA_DEFAULTS.
             temporary: the data is worthless after the end of this program.
             tell: receives a sentence for the user when a start takes long.
@@ -226,6 +228,7 @@ class Stack:
         self.ca: Final = self._data_dir / "tls" / "ca.pem" if secure else None
         self._postgres_url = postgres_url
         self._redis_url = redis_url
+        self._kafka = kafka
         self._settings = settings or {}
         self._temporary = temporary
         self._tell = tell
@@ -322,6 +325,8 @@ class Stack:
                 checks.check_redis(redis_url, "--redis-url")
             if self.postgres is None:
                 checks.check_postgres(postgres_url, "--postgres-url")
+            if self._kafka is not None:
+                checks.check_kafka(self._kafka, "--kafka")
             checks.migrate(postgres_url)
             if self.admin_key is not None:
                 self._store_admin_key(postgres_url, self.admin_key.name)
@@ -360,6 +365,9 @@ class Stack:
             "group coordinator": share,
             "gateway": {**group, **share, "REDIS_URL": redis_url},
         }
+        if self._kafka is not None:
+            for name in ("group coordinator", "gateway"):
+                needs[name] = {**needs[name], "RECORD_LOG": "kafka", "KAFKA_BOOTSTRAP_SERVERS": self._kafka}
         if self.admin_key is not None:
             needs["gateway"] |= {"AUTHENTICATION": "required", "SUPER_USERS": ADMIN}
         self.logs.mkdir(mode=0o700, exist_ok=True)

@@ -8,7 +8,9 @@ import sharequeue_coordinator.settings as coordinator
 import sharequeue_gateway.settings as gateway
 import sharequeue_share_coordinator.settings as share_coordinator
 
+from sharequeue.service.kafka_settings import kafka_settings
 from sharequeue.service.settings import SettingsError, load
+from sharequeue_kafka.settings import KafkaSettings
 
 SERVICES = {"gateway": gateway, "group coordinator": coordinator, "share coordinator": share_coordinator}
 
@@ -180,3 +182,22 @@ def test_a_misspelt_variable_is_answered_with_the_one_that_is_meant() -> None:
 def test_a_certificate_needs_its_key() -> None:
     with pytest.raises(SettingsError, match="TLS_CERTIFICATE_FILE and TLS_KEY_FILE"):
         started(gateway, tls_certificate_file="certificate.pem")
+
+
+RECORD_LOGS: dict[str, Any] = {"gateway": gateway, "group coordinator": coordinator}
+
+
+@pytest.mark.parametrize("service", RECORD_LOGS.values(), ids=RECORD_LOGS.keys())
+def test_a_record_log_on_kafka_names_its_brokers_and_what_sasl_needs(service: Any) -> None:
+    kafka = {"record_log": "kafka", "kafka_bootstrap_servers": "127.0.0.1:9092"}
+    assert kafka_settings(started(service)) is None
+    assert kafka_settings(started(service, **kafka)) == KafkaSettings("127.0.0.1:9092")
+    for half in ({"record_log": "kafka"}, {"kafka_bootstrap_servers": "127.0.0.1:9092"}):
+        with pytest.raises(SettingsError, match=f"{service.PREFIX}KAFKA_BOOTSTRAP_SERVERS, or neither"):
+            started(service, **half)
+    sasl = {**kafka, "kafka_security_protocol": "SASL_SSL"}
+    with pytest.raises(SettingsError, match=f"needs {service.PREFIX}KAFKA_USER and a password"):
+        started(service, **sasl, kafka_password="x")
+    with pytest.raises(SettingsError, match="needs a token"):
+        started(service, **sasl, kafka_sasl_mechanism="OAUTHBEARER")
+    started(service, **sasl, kafka_sasl_mechanism="SCRAM-SHA-512", kafka_user="u", kafka_password_file="/run/secret")

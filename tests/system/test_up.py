@@ -527,6 +527,20 @@ def test_a_wrong_redis_url_is_named(database_url: str, tmp_path: Path, url: str,
     assert reason in refused("--postgres-url", database_url, "--redis-url", url, data_dir=tmp_path / "data")
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--record-log", "kafka", "--kafka", "127.0.0.1:1"), "cannot use Kafka (--kafka): 127.0.0.1:1: "),
+        (("--record-log", "kafka", "--kafka", "broker"), "broker: give host:port"),
+    ],
+)
+def test_a_kafka_that_cannot_be_used_is_named(
+    database_url: str, redis_url: str, tmp_path: Path, options: tuple[str, ...], reason: str
+) -> None:
+    stores = ("--postgres-url", database_url, "--redis-url", redis_url)
+    assert reason in refused(*stores, *options, data_dir=tmp_path / "data")
+
+
 @pytest.mark.soak
 def test_stores_that_never_answer_stop_the_start(database_url: str, redis_url: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -1,13 +1,15 @@
 """The group coordinator's settings, read from the environment with the prefix SHAREQUEUE_COORDINATOR_."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from sharequeue.ownership.settings import CoordinatorSettings
 from sharequeue.protocol.configs import LONGEST_HOLD_MS
 from sharequeue.protocol.service_configs import service_config
+from sharequeue.service.kafka_settings import check_record_log
 from sharequeue.service.settings import LeaseMs, Port, Positive, SettingsError
+from sharequeue_kafka.settings import Mechanism, SecurityProtocol
 
 PREFIX = "SHAREQUEUE_COORDINATOR_"
 
@@ -19,6 +21,24 @@ class Settings(CoordinatorSettings, frozen=True, kw_only=True):
     """PostgreSQL with the schema `groups`."""
     share_coordinator_url: str
     """The URL of one share coordinator, or of several, separated by commas."""
+    record_log: Literal["postgresql", "kafka"] = "postgresql"
+    """Where the records are. With `kafka` the topics are those of a Kafka cluster: [kafka.md](kafka.md). Set it and the
+    settings that begin with `kafka_` at the gateways too."""
+    kafka_bootstrap_servers: str = ""
+    """Brokers of the cluster, `host:port`, separated by commas. One that answers is enough."""
+    kafka_security_protocol: SecurityProtocol = "PLAINTEXT"
+    """How the brokers are called: with or without TLS (`SSL`), and with or without a user (`SASL`)."""
+    kafka_ca_file: str = ""
+    """A file in PEM: the authorities that signed the certificates of the brokers. If it is empty, those of the system
+    decide."""
+    kafka_sasl_mechanism: Mechanism = "PLAIN"
+    """How a user is shown to the brokers, if the security protocol has `SASL`."""
+    kafka_user: str = ""
+    """The user of PLAIN and SCRAM."""
+    kafka_password: str = ""
+    """The password of the user; with OAUTHBEARER the token."""
+    kafka_password_file: str = ""
+    """A file that has it. It is read again for each connection, so that a token can be renewed."""
     port: Port = 8081
     """The port to bind; 0 takes any free one."""
     kafka_defaults: bool = False
@@ -81,6 +101,7 @@ class Settings(CoordinatorSettings, frozen=True, kw_only=True):
     def check(self, prefix: str) -> None:
         """Raises: SettingsError: settings that contradict each other."""
         super().check(prefix)
+        check_record_log(self, prefix)
         try:
             self.service_config()
         except ValueError as fault:

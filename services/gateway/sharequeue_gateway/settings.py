@@ -6,8 +6,10 @@ from msgspec import Meta, ValidationError, convert
 
 from sharequeue.protocol.messages.access import PrincipalName
 from sharequeue.service.addresses import check_address, check_redis_url
+from sharequeue.service.kafka_settings import check_record_log
 from sharequeue.service.settings import Port, Positive, ServiceSettings
 from sharequeue_http.origins import host_of_url, hosts_of, origins_of
+from sharequeue_kafka.settings import Mechanism, SecurityProtocol
 
 PREFIX = "SHAREQUEUE_GATEWAY_"
 
@@ -35,6 +37,24 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
     """The URL of one group coordinator, or of several, separated by commas. Each instance names all others."""
     share_coordinator_url: str
     """The URL of one share coordinator, or of several, separated by commas."""
+    record_log: Literal["postgresql", "kafka"] = "postgresql"
+    """Where the records are. With `kafka` the topics are those of a Kafka cluster: [kafka.md](kafka.md). Set it and the
+    settings that begin with `kafka_` at the group coordinator too."""
+    kafka_bootstrap_servers: str = ""
+    """Brokers of the cluster, `host:port`, separated by commas. One that answers is enough."""
+    kafka_security_protocol: SecurityProtocol = "PLAINTEXT"
+    """How the brokers are called: with or without TLS (`SSL`), and with or without a user (`SASL`)."""
+    kafka_ca_file: str = ""
+    """A file in PEM: the authorities that signed the certificates of the brokers. If it is empty, those of the system
+    decide."""
+    kafka_sasl_mechanism: Mechanism = "PLAIN"
+    """How a user is shown to the brokers, if the security protocol has `SASL`."""
+    kafka_user: str = ""
+    """The user of PLAIN and SCRAM."""
+    kafka_password: str = ""
+    """The password of the user; with OAUTHBEARER the token."""
+    kafka_password_file: str = ""
+    """A file that has it. It is read again for each connection, so that a token can be renewed."""
     port: Port = 8080
     """The port to bind; 0 takes any free one."""
     node_id: str = ""
@@ -152,6 +172,7 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
         super().check(prefix)
         if self.redis_timeout_ms >= self.state_write_deadline_ms:
             raise ValueError("redis_timeout_ms must be below state_write_deadline_ms")
+        check_record_log(self, prefix)
         check_address(self.host, self.authentication == "required" or self.allow_anonymous_from_network, prefix)
         checked = {
             "super_users": principals_of,

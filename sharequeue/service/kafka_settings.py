@@ -1,0 +1,39 @@
+"""The settings of a service whose record log is Kafka: `record_log`, and those that begin with `kafka_`."""
+
+from typing import Any, Final
+
+from sharequeue.service.settings import SettingsError
+from sharequeue_kafka.settings import KafkaSettings
+
+KAFKA: Final = "kafka"
+NAMES: Final = (
+    "bootstrap_servers",
+    "security_protocol",
+    "ca_file",
+    "sasl_mechanism",
+    "user",
+    "password",
+    "password_file",
+)
+
+
+def kafka_settings(settings: Any) -> KafkaSettings | None:
+    """How to reach the brokers, from the settings of a service; None: PostgreSQL has the records."""
+    if settings.record_log != KAFKA:
+        return None
+    return KafkaSettings(**{name: getattr(settings, f"kafka_{name}") for name in NAMES})
+
+
+def check_record_log(settings: Any, prefix: str) -> None:
+    """Raises: SettingsError: Kafka is the record log and no broker is named, or the other way round, or no user is
+    named for SASL."""
+    if (settings.record_log == KAFKA) != bool(settings.kafka_bootstrap_servers):
+        raise SettingsError(f"give {prefix}RECORD_LOG=kafka and {prefix}KAFKA_BOOTSTRAP_SERVERS, or neither")
+    bearer = settings.kafka_sasl_mechanism == "OAUTHBEARER"
+    secret = settings.kafka_password or settings.kafka_password_file
+    if settings.kafka_security_protocol.startswith("SASL") and not (secret and (bearer or settings.kafka_user)):
+        needed = "a token" if bearer else f"{prefix}KAFKA_USER and a password"
+        raise SettingsError(
+            f"{prefix}KAFKA_SASL_MECHANISM={settings.kafka_sasl_mechanism} needs {needed}:"
+            f" give {prefix}KAFKA_PASSWORD_FILE"
+        )
