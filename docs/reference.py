@@ -66,7 +66,7 @@ ADVICE: Final = {
     "CLUSTER_AUTHORIZATION_FAILED": "Ask an administrator for the right that the detail names: `sharequeue acls add`.",
     "SASL_AUTHENTICATION_FAILED": "Send a key that holds: `Authorization: Bearer sq_…`. Audits need the cluster token.",
     "RESOURCE_NOT_FOUND": "`sharequeue keys list` shows the ids of keys.",
-    "UNSUPPORTED_VERSION": "Not used yet.",
+    "UNSUPPORTED_VERSION": "The problem's `capability` names what this record log cannot do: `GET /v1` lists what it can.",
     "TOPIC_ALREADY_EXISTS": "Use the topic that is there, or another name.",
     "INVALID_PARTITIONS": "The detail has the bounds. A topic never gets fewer partitions.",
     "INVALID_CONFIG": "Correct the name or the value: [all settings](configuration.md#group-settings).",

@@ -83,7 +83,7 @@ _WITH_BODY: Final = (413, 415, 429)
 
 def takes_key(api: Api) -> bool:
     """Return whether callers show a key. Supervisors ask without one, and operators show the cluster token."""
-    return not api.protected and api.path not in ("/livez", "/readyz")
+    return not api.protected and api.path not in ("/livez", "/readyz", "/v1")
 
 
 def shared_responses(schemas: Schemas) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _problems(api: Api, schemas: Schemas) -> dict[int, dict[str, Any]]:
 def _particular(api: Api, schemas: Schemas) -> dict[int, dict[str, Any]]:
     """The problems whose codes are particular to a call, and for their statuses what any call may answer."""
     codes: dict[int, list[Error]] = {}
-    for code in api.errors:
+    for code in (*api.errors, *(() if api.needs is None else ("UNSUPPORTED_VERSION",))):
         codes.setdefault(BY_CODE[code].status, []).append(BY_CODE[code])
     problems = {}
     for status, errors in codes.items():

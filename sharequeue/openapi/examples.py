@@ -323,6 +323,7 @@ STORY: Final = (
     Example("no-topic", apis.DESCRIBE_TOPIC, "There is no such topic", path={"topic": "ordres"}, status=404),
     Example("topics", apis.LIST_TOPICS, "All topics", query={"page_size": 100}),
     Example("delete-topic", apis.DELETE_TOPIC, "Delete a topic", path={"topic": "scans"}),
+    Example("service", apis.DESCRIBE_SERVICE, "A service whose record log is PostgreSQL's"),
     Example("alive", apis.LIVEZ, "The process runs"),
     Example("ready", apis.READYZ, "All dependencies are there"),
     Example("metrics", apis.METRICS, "The lines of one family"),

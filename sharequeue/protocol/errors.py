@@ -43,7 +43,7 @@ KAFKA_CODES: Final[Mapping[Error, int]] = {
     Error("TOPIC_AUTHORIZATION_FAILED", 403, "Not authorised for the topic"): 29,
     Error("GROUP_AUTHORIZATION_FAILED", 403, "Not authorised for the group"): 30,
     Error("CLUSTER_AUTHORIZATION_FAILED", 403, "Not authorised for the cluster"): 31,
-    Error("UNSUPPORTED_VERSION", 422, "Unsupported"): 35,
+    Error("UNSUPPORTED_VERSION", 501, "Not with this record log"): 35,
     Error("TOPIC_ALREADY_EXISTS", 409, "Topic already exists"): 36,
     Error("INVALID_PARTITIONS", 422, "Invalid number of partitions"): 37,
     Error("INVALID_CONFIG", 422, "Invalid configuration"): 40,

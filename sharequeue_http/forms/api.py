@@ -1,7 +1,7 @@
 """The form of a row, and the path of a call with its parameters filled in."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
@@ -57,6 +57,8 @@ class Api:
     """Whether operators make this call, with the cluster token."""
     access: Any = None
     """What a caller needs for this call, in the words of the protocol. A `Guard` reads it."""
+    needs: Callable[[Any], Iterable[str]] | None = None
+    """What the service must be able to do for a call, by name: a function of the `Call`. None: what every one can."""
     query_parameters: tuple[str, ...] = field(init=False, default=())
     internal: bool = field(init=False, default=False)
     """Whether only services make this call, with the cluster token."""

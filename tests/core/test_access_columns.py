@@ -115,6 +115,7 @@ NEEDS: dict[str, list[tuple[bytes | None, set[tuple[Operation, ResourceType, str
     "listGroupsByAttention": [(None, set())],
     "metrics": [(None, {(DESCRIBE, C, CLUSTER_NAME)})],
     "livez": [(None, set())],
+    "describeService": [(None, set())],
     "readyz": [(None, set())],
     **{name: [(None, {(DESCRIBE, C, CLUSTER_NAME)})] for name in ("listKeys", "listAcls")},
     **{
@@ -144,7 +145,7 @@ def test_a_row_says_what_its_callers_need(operation: str) -> None:
     access = CALLED[operation].access
     assert isinstance(access, Access)
     assert sum(need.each for need in access.needs) <= 1
-    assert access.open == (operation in ("livez", "readyz"))
+    assert access.open == (operation in ("livez", "readyz", "describeService"))
     for body, expected in NEEDS.get(operation, []):
         request = None if body is None else decoder_of(CALLED[operation].request).decode(body)
         assert needed(access, request) == expected

@@ -522,6 +522,6 @@ def test_every_answer_of_a_tour_fits_its_schema(
     call(apis.REPLACE_RECORD_BATCHES, 409, **topic, partition=0, body={"batches": [replaced]})
     call(apis.DELETE_TOPIC, 204, **topic)
     call(apis.DELETE_TOPIC, 404, **topic)
-    for api in (apis.LIVEZ, apis.READYZ, apis.METRICS):
+    for api in (apis.DESCRIBE_SERVICE, apis.LIVEZ, apis.READYZ, apis.METRICS):
         call(api, 200)
     assert tour.seen == {api.operation_id for api in PUBLIC}

@@ -22,6 +22,7 @@ from redis.asyncio import Redis
 from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
+from sharequeue.protocol.messages.operations import ServiceDescription
 from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.operations import Operations
 from sharequeue.service.service import Service
@@ -99,6 +100,8 @@ from sharequeue_gateway.producing.mover import Mover
 from sharequeue_gateway.producing.producer import Producer
 from sharequeue_gateway.producing.unique_producer import UniqueRules
 from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.log import LogListener
+from sharequeue_gateway.record_log.parts import Log
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.removing.readers import Readers
@@ -160,7 +163,7 @@ class Base(NamedTuple):
 class Leading(NamedTuple):
     """The record log, and the objects that lead share-partitions."""
 
-    record_log: PostgresRecordLog
+    record_log: Log
     mover: Mover
     append_news: AppendNews
     leader: Leader
@@ -352,6 +355,18 @@ def _transaction_options(settings: Settings) -> TransactionOptions:
     )
 
 
+def _record_log(base: Base, listener: LogListener, settings: Settings) -> Log:
+    """Make the record log that the settings name."""
+    return PostgresRecordLog(
+        base.database,
+        base.cache,
+        listener,
+        reading_bytes=settings.max_unsent_bytes,
+        transactions=_transaction_options(settings),
+        scheduled=(settings.max_scheduled_records, settings.max_scheduled_bytes),
+    )
+
+
 def _leading(base: Base, settings: Settings) -> Leading:
     clock, cluster = base.clock, base.cluster
     activity = Activity(
@@ -363,15 +378,8 @@ def _leading(base: Base, settings: Settings) -> Leading:
     )
     led, append_news = LedIndex(), AppendNews(base.redis, cluster.me.node_id, base.redis_keys)
     log_news = LogNews(led=led, activity=activity, cluster=cluster, append_news=append_news, clock=clock)
-    record_log = PostgresRecordLog(
-        base.database,
-        base.cache,
-        log_news,
-        reading_bytes=settings.max_unsent_bytes,
-        transactions=_transaction_options(settings),
-        scheduled=(settings.max_scheduled_records, settings.max_scheduled_bytes),
-    )
-    readers = Readers(base.database.query)
+    record_log = _record_log(base, log_news, settings)
+    readers = record_log.readers
     loader = Loader(
         clock=clock,
         metadata=base.metadata,
@@ -431,7 +439,7 @@ def _sampler(base: Base, leader: Leader) -> Sampler:
     return Sampler(query, base.cluster, base.clock, base.metadata, leader.all, totals, base.members.numbers)
 
 
-def _retention(base: Base, record_log: PostgresRecordLog, readers: Readers, interval_ms: int) -> Retention:
+def _retention(base: Base, record_log: Log, readers: Readers, interval_ms: int) -> Retention:
     return Retention(
         base.metadata,
         base.cluster,
@@ -668,6 +676,7 @@ def _app(
     guard: AccessGuard | None,
     watch: KeyWatch | None,
 ) -> App:
+    record_log = leading.record_log
     hosts = [host_of_url(base.cluster.me.url), *hosts_of(settings.allow_hosts)]
     admission = Admission(
         settings.max_produce_bytes, "that produce or commit", "max_produce_bytes", settings.principal_percent
@@ -680,5 +689,6 @@ def _app(
         max_request_bytes=settings.max_request_bytes,
         admission=admission,
         guard=guard,
+        service=ServiceDescription(record_log=record_log.kind, capabilities=sorted(record_log.capabilities)),
         kafka_defaults=settings.kafka_defaults,
     )

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from sharequeue.protocol import capabilities
 from sharequeue.protocol.access.columns import OPEN, Access, Need, Shown, cluster, listed, topics
 from sharequeue.protocol.access.rights import CLUSTER_NAME, Operation, ResourceType
 from sharequeue.protocol.errors import TOPIC_ERRORS
 from sharequeue.protocol.messages.audit import AuditLogQuery, AuditStateResponse, ExportStateQuery, LogAudit
-from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery
+from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery, ServiceDescription
 from sharequeue.protocol.messages.reports import (
     ActivityReport,
     AttentionList,
@@ -116,6 +117,16 @@ AUDIT_LOG = Api(
     tag="Audit",
     protected=True,
     errors=("SASL_AUTHENTICATION_FAILED",),
+    needs=capabilities.always(capabilities.AUDIT_LOG),
+)
+DESCRIBE_SERVICE = _call(
+    "describeService",
+    "GET",
+    "/v1",
+    "Say which record log the service has, and what that log can do.",
+    description="A call that needs a capability which is not listed answers 501 with its name.",
+    response=ServiceDescription,
+    access=OPEN,
 )
 LIVEZ = _call(
     "livez",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from sharequeue.protocol import bounds
+from sharequeue.protocol import bounds, capabilities
 from sharequeue.protocol.access.columns import Access, Need, group, in_path, topic, topics
 from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
@@ -121,6 +121,7 @@ PRODUCE_RECORDS = _call(
     check_body=bounds.check_records,
     large=True,
     access=UNIQUE_ACCESS,
+    needs=capabilities.in_produce,
 )
 PRODUCE_ARROW = _call(
     "produceArrow",
@@ -139,6 +140,7 @@ PRODUCE_ARROW = _call(
     large=True,
     media_type=ARROW_STREAM,
     access=_PRODUCE,
+    needs=capabilities.in_produce,
 )
 PRODUCE_RAW_RECORD = _call(
     "produceRawRecord",
@@ -159,6 +161,7 @@ PRODUCE_RAW_RECORD = _call(
     raw_body=True,
     large=True,
     access=_PRODUCE,
+    needs=capabilities.in_produce,
 )
 FETCH_RECORDS = _call(
     "fetchRecords",
@@ -216,6 +219,7 @@ ACKNOWLEDGE_RECORDS = _call(
     check_body=bounds.check_values,
     large=True,
     access=ACKNOWLEDGE_ACCESS,
+    needs=capabilities.in_acknowledge,
 )
 READ_RECORDS = _call(
     "readRecords",

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from sharequeue.protocol import bounds
+from sharequeue.protocol import bounds, capabilities
 from sharequeue.protocol.access.columns import Access, in_path, topic
 from sharequeue.protocol.access.rights import Operation
 from sharequeue.protocol.apis.records import IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION, UNIQUE_ACCESS
@@ -22,7 +22,7 @@ from sharequeue.protocol.messages.scheduled import (
 )
 from sharequeue_http.forms.api import Api
 
-_call = partial(Api, tag="Scheduled")
+_call = partial(Api, tag="Scheduled", needs=capabilities.always(capabilities.SCHEDULED_RECORDS))
 _PATH = "/v1/topics/{topic}/schedules/{name}"
 _CHANGE = Access((topic(Operation.WRITE),), audited=True)
 _ERRORS = (*TOPIC_ERRORS, "RESOURCE_NOT_FOUND")

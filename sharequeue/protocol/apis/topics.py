@@ -3,6 +3,7 @@ coordinator."""
 
 from functools import partial
 
+from sharequeue.protocol import capabilities
 from sharequeue.protocol.access.columns import Access, Shown, listed, topic, topics
 from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.errors import TOPIC_ERRORS
@@ -38,6 +39,7 @@ CREATE_TOPIC = _call(
     status=201,
     errors=("INVALID_TOPIC_EXCEPTION", "INVALID_PARTITIONS", "INVALID_CONFIG", "TOPIC_ALREADY_EXISTS"),
     access=Access((topics(Operation.CREATE, lambda _, request: (request.name,)),), audited=True),
+    needs=capabilities.in_topic,
 )
 LIST_TOPICS = _call(
     "listTopics",
@@ -71,6 +73,7 @@ UPDATE_TOPIC = _call(
     errors=(*TOPIC_ERRORS, "INVALID_PARTITIONS", "INVALID_CONFIG"),
     idempotent=True,
     access=Access((topic(Operation.ALTER),), audited=True),
+    needs=capabilities.in_topic,
 )
 DELETE_TOPIC = _call(
     "deleteTopic",
@@ -106,6 +109,7 @@ LIST_RECORD_BATCHES = _call(
     response=RecordBatchList,
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
     access=Access((topic(Operation.READ),)),
+    needs=capabilities.always(capabilities.REPLACE_RECORD_BATCHES),
 )
 REPLACE_RECORD_BATCHES = _call(
     "replaceRecordBatches",
@@ -119,4 +123,5 @@ REPLACE_RECORD_BATCHES = _call(
     errors=(*TOPIC_ERRORS, "UNKNOWN_TOPIC_ID", "OFFSET_OUT_OF_RANGE", "INVALID_UPDATE_VERSION", "MESSAGE_TOO_LARGE"),
     idempotent=True,
     access=_DELETE,
+    needs=capabilities.always(capabilities.REPLACE_RECORD_BATCHES),
 )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from sharequeue.protocol import bounds
+from sharequeue.protocol import bounds, capabilities
 from sharequeue.protocol.access.columns import Access, Need, Shown, always, cluster, topics
 from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.messages.transactions import (
@@ -43,7 +43,7 @@ _END_ERRORS = (
     "REQUEST_TIMED_OUT",
 )
 
-_call = partial(Api, tag="Transactions")
+_call = partial(Api, tag="Transactions", needs=capabilities.always(capabilities.TRANSACTIONS))
 BEGIN_TRANSACTION = _call(
     "beginTransaction",
     "POST",

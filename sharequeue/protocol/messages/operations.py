@@ -39,3 +39,12 @@ class Readiness(Response):
     """At a gateway, the kinds of calls that can succeed now: `produce`, `fetch`, `acknowledge`, `manage`."""
     gateways: list[str] = []
     """At a gateway, the node ids of all gateways with a live lease, in ascending order."""
+
+
+class ServiceDescription(Response):
+    """What a service is built on."""
+
+    record_log: Annotated[str, word("RecordLogKind", "The store of the records.", ("postgresql", "kafka"))]
+    """The store of the records."""
+    capabilities: list[str]
+    """What this record log can do and another one may lack, in alphabetical order."""

@@ -147,5 +147,7 @@ class Problem(Response):
     """True: the records of this request are in the transaction, which has ended. Absent if they are not."""
     producer_epoch: Int32 | None = None
     """The current epoch of the transactional id, if the request sent another one."""
+    capability: str | None = None
+    """The capability that the record log lacks and the request needs. Absent in other problems."""
     first_batches: Annotated[list[ProducedBatch], at_most(MAX_BATCHES_PRODUCED)] = []
     """Where the first request with this `Idempotency-Key` appended its records, if that request was another one."""

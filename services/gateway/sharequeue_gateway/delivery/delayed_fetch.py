@@ -24,7 +24,7 @@ from sharequeue_gateway.delivery.waiting import Life, WaitingFetch, WaitingFetch
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
-from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.share_partition.fetch_limits import rotate
 from sharequeue_http.forms.errors import ApiError
 
@@ -59,7 +59,7 @@ class DelayedFetches:
     def __init__(
         self,
         leader: Leader,
-        record_log: PostgresRecordLog,
+        record_log: RecordLog,
         cluster: Cluster,
         clock: Clock,
         fetches: WaitingFetches,

@@ -31,7 +31,7 @@ from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import Recorded
 from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
-from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.share_partition.acquisition import can_acquire
 from sharequeue_gateway.share_partition.fetch_limits import rotate, split_bytes
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
@@ -53,7 +53,7 @@ class Fetcher:
     def __init__(
         self,
         leader: Leader,
-        record_log: PostgresRecordLog,
+        record_log: RecordLog,
         repeated: RepeatedFetches,
         cluster: Cluster,
         clock: Clock,

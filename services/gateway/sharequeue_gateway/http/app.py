@@ -1,9 +1,10 @@
 """The application of the gateway: every call, and its handler."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sharequeue.openapi import serve_openapi
-from sharequeue.protocol import apis
+from sharequeue.protocol import apis, capabilities
+from sharequeue.protocol.messages.operations import ServiceDescription
 from sharequeue_gateway.http.access_api import AccessApi
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.groups.at_leader_api import AtLeaderApi
@@ -29,7 +30,7 @@ from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.http.transactions_api import TransactionsApi
 from sharequeue_http.application.app import App, create_app, serve
-from sharequeue_http.application.endpoint import Admission, Guard, Handler
+from sharequeue_http.application.endpoint import Admission, Call, Guard, Handler
 from sharequeue_http.forms.api import Api
 from sharequeue_http.origins import Callers
 
@@ -147,23 +148,44 @@ def create_gateway_app(
     max_request_bytes: int,
     admission: Admission,
     guard: Guard | None,
+    service: ServiceDescription,
     kafka_defaults: bool = False,
 ) -> App:
     """The application of one gateway. `guard`: of the calls that clients make; None: everybody may make them.
+    `service`: the answer of describeService.
     Raises: ValueError: a row does not say what its callers need."""
     app = create_app("sharequeue", DESCRIPTION, callers)
     for api, handler in handlers.calls():
         serve(
             app,
             api,
-            handler,
+            within(api, handler, service),
             max_request_bytes=max_request_bytes,
             cluster_token=cluster_token,
             admission=admission if api in BOUNDED else None,
             guard=None if api.internal and api.access is None else guard,
         )
+
+    async def describe(_: Call) -> ServiceDescription:
+        return service
+
+    serve(app, apis.DESCRIBE_SERVICE, describe, guard=guard)
     serve(app, apis.AUDIT_SHARE_STATE, handlers.audit.share_state, cluster_token=cluster_token, protect=True)
-    serve(app, apis.AUDIT_LOG, handlers.audit.log, cluster_token=cluster_token, protect=True)
+    audit_log = within(apis.AUDIT_LOG, handlers.audit.log, service)
+    serve(app, apis.AUDIT_LOG, audit_log, cluster_token=cluster_token, protect=True)
     serve_openapi(app, DESCRIPTION)
     serve_pages(app, kafka_defaults)
     return app
+
+
+def within(api: Api, handler: Handler, service: ServiceDescription) -> Handler:
+    """The handler of a call; if the service lacks capabilities, it refuses the requests that need one of them first."""
+    offered, needs = frozenset(service.capabilities), api.needs
+    if needs is None or offered == capabilities.ALL:
+        return handler
+
+    async def checked(call: Call) -> Any:
+        capabilities.check(needs, call, offered)
+        return await handler(call)
+
+    return checked

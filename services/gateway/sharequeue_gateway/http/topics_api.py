@@ -24,8 +24,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.access.shown import page_of
 from sharequeue_gateway.http.answers import arrow_answer, runs_answer
 from sharequeue_gateway.http.named_partitions import partition_of
-from sharequeue_gateway.record_log.log import Batch, Cut, OffsetOutOfRange, ReadResult
-from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.log import Batch, Cut, OffsetOutOfRange, ReadResult, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
@@ -35,7 +34,7 @@ from sharequeue_http.forms.errors import InvalidRequest
 class TopicsApi:
     """The handlers of the topic calls."""
 
-    def __init__(self, coordinator: CoordinatorClient, metadata: Metadata, record_log: PostgresRecordLog) -> None:
+    def __init__(self, coordinator: CoordinatorClient, metadata: Metadata, record_log: RecordLog) -> None:
         self._coordinator = coordinator
         self._metadata = metadata
         self._record_log = record_log

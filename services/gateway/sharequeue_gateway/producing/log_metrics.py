@@ -8,7 +8,7 @@ from typing import Final
 
 from sharequeue.service.series import Family
 from sharequeue_gateway import metrics
-from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.parts import Log
 from sharequeue_gateway.record_log.transactions.open_store import OpenNow
 from sharequeue_gateway.record_log.transactions.transaction_rules import TIME_OUT, Reason, State, Transaction
 
@@ -34,7 +34,7 @@ TOLD_FROM_MS: Final = 60_000
 """`/readyz` names an open transaction of this age. The default time-out has ended a younger one."""
 
 
-def watch(record_log: PostgresRecordLog) -> None:
+def watch(record_log: Log) -> None:
     """Connect the metrics to their sources."""
     transactions = record_log.transactions
     metrics.OPEN_TRANSACTIONS.set_function(lambda: transactions.open_now.transactions)
@@ -55,14 +55,14 @@ def _labels(state: State, reason: Reason) -> tuple[str, str]:
     return state.name.lower(), reason.name.lower()
 
 
-def series(record_log: PostgresRecordLog) -> Iterator[str]:
+def series(record_log: Log) -> Iterator[str]:
     """The metrics that prometheus_client does not keep, as lines of text."""
     yield from metrics.APPENDS_ELSEWHERE.lines()
     yield from metrics.TRANSACTIONS_ENDED.lines()
     yield from metrics.RECORDS_SETTLED.lines()
     compression = record_log.database.compression
     for family, number in (
-        (QUESTIONS, record_log.committed_reads.questions),
+        (QUESTIONS, record_log.questions),
         (APPENDED, compression.appended_bytes),
         (STORED, compression.stored_bytes),
     ):

@@ -19,8 +19,7 @@ from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.producing.partitioner import key_hashes
 from sharequeue_gateway.producing.record_keys import base64_bytes, is_null, key_bytes
 from sharequeue_gateway.producing.record_tails import AROUND_VALUE, raw_tails, record_tails, unfit
-from sharequeue_gateway.record_log.appending import Appender
-from sharequeue_gateway.record_log.log import MOST_PARTITIONS, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.log import MOST_PARTITIONS, Appends, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.owner import ANYBODY, Owner
 from sharequeue_gateway.record_log.transactions.transaction_rules import check_transaction_id
 from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
@@ -60,7 +59,7 @@ class Producer:
     def __init__(
         self,
         metadata: Metadata,
-        appender: Appender,
+        appender: Appends,
         transactions: PostgresTransactions,
         clock: Clock,
         max_value_depth: int,

@@ -16,7 +16,7 @@ A batch is one row: flags, record count, end positions, then the records as the 
 Rooms: `reading` (memory first, then a statement), `transactions`, `dead_letters`, and `removing` (what leaves the log).
 Each has a page of its own. Beside them:
 
-    postgres                          the assembly
+    postgres, parts                   the assembly, and the parts that the assembly of each log has
     appending ──▶ locked_append       the fast path of appends, and the slow one
     store, record_batch               the SQL of batches, and their stored form
     key_store                         the SQL of idempotency keys, and of tables that are kept for some periods

@@ -1,19 +1,16 @@
-"""The words of the record log: `RecordLog`, from which callers read; `LogListener`, which gets reports; and the types.
+"""The words of the record log: `RecordLog`, what every log does; `Appends`; `LogListener`, which gets reports; types.
 
-What a log has to offer, besides the four methods of `RecordLog`:
-
-    appends   `appender.append`                          to several partitions at once, with an idempotency key
-    letters   `dead_letters`
-    ends      `look`, `learn_ends`, `hear_of`, `known_log_start`, `offset_for_timestamp`
+    reads     `read`, `read_cached`, `read_deleted`; `read_packed`: batches as they are stored
+    ends      `offsets`, `look`, `learn_ends`, `hear_of`, `known_log_start`, `offset_for_timestamp`
     trims     `delete_records`, `delete_topic`, `apply_retention`
-    forms     `read_packed`                              batches as they are stored
     repairs   `with_records`, `end_above`                after a store went back
-    optional  `transactions`, `compaction`               a log may lack these
+    appends   `Appends.append`                           to several partitions at once, with an idempotency key
 
-A log passes `tests/storage/record_log_suite.py`. `postgres.PostgresRecordLog` is the one that there is.
+`parts.Log` adds the parts beside it: readers, dead letters, scheduled records. What a log may lack has a name in
+`sharequeue.protocol.capabilities`. A log passes `tests/storage/record_log_suite.py`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -21,7 +18,8 @@ import msgspec
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.stored_batch import StoredBatch
+from sharequeue_gateway.record_log.retention_rule import RetentionRule
+from sharequeue_gateway.record_log.stored_batch import PackedBatch, StoredBatch
 from sharequeue_http.forms.errors import ApiError
 
 MOST_PARTITIONS: Final = 1000
@@ -220,8 +218,33 @@ class Removed(NamedTuple):
     unfinished: Mapping[str, int]
 
 
+class Appends(Protocol):
+    """Appends records. `elsewhere`: None: no other gateway appends."""
+
+    elsewhere: Elsewhere | None
+
+    async def append(
+        self,
+        appends: Sequence[PartitionAppend],
+        idempotency_key: IdempotencyKey | None = None,
+        *,
+        here: bool = False,
+    ) -> AppendResult:
+        """Append to all the partitions or to none; the records are durable when it returns.
+
+        `here`: another gateway has passed the append on. Returns: the base offset of each append.
+        Raises: UnknownTopicOrPartition: the topic is deleted; InvalidRequest (422): the key belongs to another request;
+            StorageError; RequestTimedOut: the records may have been appended.
+        """
+
+    async def first_answer(self, key: IdempotencyKey) -> bytes | None:
+        """The answer that is stored with a key; None: the key is new. Raises: as `append`."""
+
+
 class RecordLog(Protocol):
-    """Reads partitions: what each form of the log has. Each coroutine may raise StorageError."""
+    """Partitions of records. Each coroutine may raise StorageError."""
+
+    # Reads
 
     def read_cached(
         self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int, committed: bool = False
@@ -239,5 +262,56 @@ class RecordLog(Protocol):
     async def read_deleted(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> Sequence[RecordBatch]:
         """As `read`, also below the log start, as long as the purge has not removed the batches."""
 
+    async def read_packed(
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int, committed: bool = False
+    ) -> ReadResult[RecordBatch | PackedBatch]:
+        """As `read`, and puts nothing into memory. Compressed batches within the limits may stay compressed."""
+
+    # Ends
+
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
-        """The bounds of partitions, read from the database."""
+        """The bounds of partitions, read from the store."""
+
+    async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
+        """Learn the ends of partitions together, so that `read` asks for none of them."""
+
+    async def look(self, places: Iterable[TopicIdPartition]) -> None:
+        """Learn the ends of partitions, with every append at any gateway before this call."""
+
+    def known_log_start(self, place: TopicIdPartition) -> int:
+        """The log start that memory has; -1: unknown."""
+
+    def hear_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
+        """Another gateway reports the log end after its append."""
+
+    async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:
+        """The first offset with a timestamp at or after `timestamp_ms`, or None."""
+
+    # Trims
+
+    async def delete_records(self, topic_id: str, before: Mapping[int, int]) -> dict[int, int]:
+        """Move log starts of a topic up. After a failure some may have moved.
+
+        `before`: partitions, each with its new log start (-1: the end).
+        Returns: the log start of each partition. Raises: OffsetOutOfRange.
+        """
+
+    async def delete_topic(self, topic_id: str, partitions: int) -> None:
+        """Refuse further appends and remove all records. A repeat succeeds."""
+
+    async def apply_retention(
+        self, topic_id: str, partitions: Sequence[int], rule: RetentionRule, now_ms: int
+    ) -> list[Removed]:
+        """Have the log starts of these partitions be where retention wants them. Returns: those that moved."""
+
+    # Repairs
+
+    @property
+    def ever_skipped(self) -> bool:
+        """Return whether the log has offsets that were skipped because it went back."""
+
+    async def with_records(self, place: TopicIdPartition, ranges: Sequence[tuple[int, int]]) -> list[int]:
+        """Return which of these ranges of offsets of a partition have a record."""
+
+    async def end_above(self, ends: Mapping[TopicIdPartition, int]) -> None:
+        """Groups or locks name offsets below these, which the log does not have: it never gives them again."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sharequeue.protocol import capabilities
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.repeats import OLD_KEYS, Every
@@ -35,6 +36,7 @@ from sharequeue_gateway.record_log.reading.read_room import ReadRoom
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import purging, trimming
 from sharequeue_gateway.record_log.removing.compacting import Compaction
+from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.removing.retaining import Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 from sharequeue_gateway.record_log.scheduled.schedule_log import ScheduleLog
@@ -68,7 +70,10 @@ _timestamps: Final = msgspec.json.Decoder(list[_Timestamped])
 
 
 class PostgresRecordLog:
-    """A RecordLog; besides, it trims. `run` must be running. Each coroutine may raise StorageError."""
+    """The `parts.Log` of PostgreSQL. `run` must be running. Each coroutine may raise StorageError."""
+
+    kind: Final = "postgresql"
+    capabilities: Final = capabilities.ALL
 
     def __init__(
         self,
@@ -82,6 +87,7 @@ class PostgresRecordLog:
         scheduled: tuple[int, int] = (10_000_000, 10 << 30),
     ) -> None:
         self.database = database
+        self.readers: Final = Readers(database.query)
         self._cache = cache
         self._listener = listener
         self._known = KnownLog(self._cache, listener)
@@ -103,6 +109,14 @@ class PostgresRecordLog:
         self._to_look_at: set[TopicIdPartition] = set()
         self._next_look: asyncio.Task[None] | None = None
         """The next look at log ends. It begins when the one under way has ended."""
+
+    @property
+    def questions(self) -> int:
+        return self.committed_reads.questions
+
+    @property
+    def ever_skipped(self) -> bool:
+        return self.database.ever_skipped
 
     # Read
 

@@ -13,8 +13,7 @@ from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
-from sharequeue_gateway.record_log.log import Removed
-from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.log import RecordLog, Removed
 from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
 from sharequeue_gateway.retention.heartbeats import Heartbeats
@@ -36,7 +35,7 @@ class Retention:
         self,
         metadata: Metadata,
         cluster: Cluster,
-        record_log: PostgresRecordLog,
+        record_log: RecordLog,
         readers: Readers,
         housekeeping: Housekeeping,
         heartbeats: Heartbeats,

@@ -27,8 +27,7 @@ from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.producing.producer import produced_body
-from sharequeue_gateway.record_log.appending import Appender
-from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.log import AppendResult, Appends, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
@@ -47,7 +46,7 @@ AVOIDED_S: Final = 5.0
 class RoutedAppends:
     """The `Elsewhere` of a gateway's appender, and what it does for the others. `run` must be running."""
 
-    def __init__(self, cluster: Cluster, metadata: Metadata, readers: Readers, appender: Appender) -> None:
+    def __init__(self, cluster: Cluster, metadata: Metadata, readers: Readers, appender: Appends) -> None:
         self._cluster = cluster
         self._metadata = metadata
         self._readers = readers

@@ -16,8 +16,7 @@ from sharequeue.protocol.errors import (
     InvalidTxnState,
     TransactionalIdNotFound,
 )
-from sharequeue_gateway.record_log.appending import Appender
-from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.log import AppendResult, Appends, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.owner import ANY_OWNER, ANYBODY, Owner
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
@@ -39,7 +38,7 @@ TIMEOUT_MS: Final = 30_000
 class SettledCommits:
     """Commits transactions together with acknowledgements."""
 
-    def __init__(self, settler: Settler, transactions: PostgresTransactions, appender: Appender) -> None:
+    def __init__(self, settler: Settler, transactions: PostgresTransactions, appender: Appends) -> None:
         self._settler = settler
         self._transactions = transactions
         self._appender = appender

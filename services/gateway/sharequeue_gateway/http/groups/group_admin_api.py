@@ -38,8 +38,7 @@ from sharequeue.protocol.messages.records import TopicPartitions
 from sharequeue.protocol.types import MAX_ERRORS
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.http.named_partitions import named_partitions
-from sharequeue_gateway.record_log.log import Offsets
-from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.log import Offsets, RecordLog
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
@@ -59,7 +58,7 @@ Place = tuple[str, int]
 class GroupAdminApi:
     """The handlers of the calls that delete a group, delete its offsets or reset them."""
 
-    def __init__(self, coordinator: CoordinatorClient, metadata: Metadata, record_log: PostgresRecordLog) -> None:
+    def __init__(self, coordinator: CoordinatorClient, metadata: Metadata, record_log: RecordLog) -> None:
         self._coordinator = coordinator
         self._metadata = metadata
         self._record_log = record_log

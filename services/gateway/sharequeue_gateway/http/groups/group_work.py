@@ -24,7 +24,7 @@ from sharequeue_gateway.delivery.fetching_members import FetchingMembers, latest
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.record_log import backlog_store
-from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import ApiError
@@ -43,7 +43,7 @@ class GroupsAtWork:
         self,
         query: Query,
         cluster: Cluster,
-        record_log: PostgresRecordLog,
+        record_log: RecordLog,
         leader: Leader,
         dead_letters: DeadLetterQueue,
         members: FetchingMembers,

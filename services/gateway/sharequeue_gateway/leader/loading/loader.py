@@ -25,7 +25,7 @@ from sharequeue_gateway.leader.loading.paged_state import restored_from_pages
 from sharequeue_gateway.leader.loading.start_offsets import StartOffsets, stored_start
 from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.locks.lock_store import LockTimers
-from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.removing.readers import Begun, Readers
 from sharequeue_gateway.share_partition.machine import DeadLetter, Loaded, RestoredLock
 from sharequeue_gateway.share_partition.runs import LeftLocks
@@ -65,7 +65,7 @@ class Loader:
         clock: Clock,
         metadata: Metadata,
         share_coordinator: ShareStateClient,
-        record_log: PostgresRecordLog,
+        record_log: RecordLog,
         readers: Readers,
         lock_timers: LockTimers,
         take_from_former: Take,
@@ -205,7 +205,7 @@ class Loader:
                 continue
             if found.log_end_offset < reach:
                 await self._record_log.end_above({(key.topic_id, key.partition): reach})
-            elif not self._record_log.database.ever_skipped:
+            elif not self._record_log.ever_skipped:
                 continue
             ranges = [(lock.first_offset, lock.last_offset) for lock in locks]
             held = await self._record_log.with_records((key.topic_id, key.partition), ranges)

@@ -16,8 +16,7 @@ from sharequeue.protocol.configs import ShareGroupConfig, duration_ms
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from sharequeue_gateway.leader.persister import persist_error
-from sharequeue_gateway.record_log.log import Offsets
-from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.log import Offsets, RecordLog
 from sharequeue_gateway.record_log.removing.readers import Beginning, Begun, Readers
 from sharequeue_http.forms.errors import ApiError
 
@@ -31,7 +30,7 @@ class StartOffsets:
     """Resolves and persists the first start offsets of share-partitions, and adds their rows to the readers."""
 
     def __init__(
-        self, record_log: PostgresRecordLog, readers: Readers, share_coordinators: ShareStateClient, clock: Clock
+        self, record_log: RecordLog, readers: Readers, share_coordinators: ShareStateClient, clock: Clock
     ) -> None:
         self._record_log = record_log
         self._readers = readers

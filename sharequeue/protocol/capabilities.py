@@ -1,0 +1,73 @@
+"""What a record log may lack, by name. `GET /v1` lists the names that the log has.
+
+The column `needs` of the table of calls says which of them a request needs. A gateway whose log lacks one answers 501
+with its name, before the call does anything.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from sharequeue.protocol.errors import BY_CODE
+from sharequeue_http.forms.errors import ApiError
+
+TRANSACTIONS: Final = "transactions"
+SETTLE_AND_PRODUCE: Final = "settle_and_produce"
+UNIQUE_RECORDS: Final = "unique_records"
+SCHEDULED_RECORDS: Final = "scheduled_records"
+REPLACE_RECORD_BATCHES: Final = "replace_record_batches"
+AUDIT_LOG: Final = "audit_log"
+RETENTION_UNSETTLED: Final = "retention_unsettled"
+CLEANUP_SETTLED: Final = "cleanup_settled"
+ALL: Final = frozenset(
+    {
+        TRANSACTIONS,
+        SETTLE_AND_PRODUCE,
+        UNIQUE_RECORDS,
+        SCHEDULED_RECORDS,
+        REPLACE_RECORD_BATCHES,
+        AUDIT_LOG,
+        RETENTION_UNSETTLED,
+        CLEANUP_SETTLED,
+    }
+)
+
+Needs = Callable[[Any], Iterable[str]]
+"""The capabilities that a call (`Call`) needs, by its headers and its decoded request."""
+
+
+class UnsupportedVersion(ApiError):
+    error = BY_CODE["UNSUPPORTED_VERSION"]
+
+
+def check(needs: Needs, call: Any, offered: frozenset[str]) -> None:
+    """Raises: UnsupportedVersion: the call needs a capability that is not offered."""
+    for name in needs(call):
+        if name not in offered:
+            raise UnsupportedVersion(
+                f"the record log of this service lacks `{name}`; GET /v1 lists what it has", extra={"capability": name}
+            )
+
+
+def always(name: str) -> Needs:
+    return lambda _: (name,)
+
+
+def in_produce(call: Any) -> Iterable[str]:
+    """Of a produce request, which may name a transaction and be unique."""
+    if call.header("transaction-id") is not None:
+        yield TRANSACTIONS
+    if getattr(call.request, "unique", None) is not None:
+        yield UNIQUE_RECORDS
+
+
+def in_acknowledge(call: Any) -> Iterable[str]:
+    return (SETTLE_AND_PRODUCE,) if call.request.produce else ()
+
+
+def in_topic(call: Any) -> Iterable[str]:
+    """Of the settings of a topic that is created or changed."""
+    config = call.request.config
+    if config.get("retention.unsettled") == "keep":
+        yield RETENTION_UNSETTLED
+    if config.get("cleanup.settled") == "true":
+        yield CLEANUP_SETTLED
