@@ -1,4 +1,4 @@
-"""What a record log may lack, by name. `GET /v1` lists the names that the log has.
+"""Names what a record log may lack. `GET /v1` lists the names that the log has.
 
 The column `needs` of the table of calls says which of them a request needs. A gateway whose log lacks one answers 501
 with its name, before the call does anything.
