@@ -1,0 +1,151 @@
+"""Real brokers of Kafka (KRaft), as processes: one, or a cluster of three. Needs Java 17 and Maven.
+
+SHAREQUEUE_TEST_KAFKA_VERSION=3.9.1 runs the tests on an older broker.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import IO, Any, Final
+
+HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parents[1]
+NEWEST: Final = "4.4.0"
+VERSION: Final = os.environ.get("SHAREQUEUE_TEST_KAFKA_VERSION", NEWEST)
+CLUSTER_ID: Final = "c2hhcmVxdWV1ZS10ZXN0cw"  # 16 bytes in base64
+STARTED: Final = "Kafka Server started"
+DEADLINE_S: Final = 120.0  # for a hang
+
+
+def jars(version: str = VERSION) -> Path:
+    """Fetch the jars of a broker, once. Raises: RuntimeError."""
+    folder = ROOT / "dist/kafka-log" / version
+    if not (folder / "fetched").exists():
+        command = ("mvn", "--quiet", "--batch-mode", "dependency:copy-dependencies", f"-Dkafka.version={version}")
+        done = subprocess.run(
+            (*command, f"-DoutputDirectory={folder}"),
+            cwd=ROOT / "tests/kafka",
+            check=False,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        if done.returncode:
+            raise RuntimeError(f"Maven cannot fetch the broker:\n{done.stdout[-4000:]}")
+        (folder / "fetched").touch()
+    return folder
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+class Brokers:
+    """A cluster in the folder `home`: brokers 1 ... `count`, each of them a controller too. Close it."""
+
+    def __init__(self, home: Path, count: int = 1, version: str = VERSION, **settings: str) -> None:
+        self.version = version
+        self._home, self._jars, self._count = home, jars(version), count
+        ports = free_ports(2 * count)
+        self._ports, self._controllers = ports[:count], ports[count:]
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._logs: dict[int, IO[bytes]] = {}
+        self._settings = settings
+        home.mkdir(parents=True, exist_ok=True)
+        for node in range(1, count + 1):
+            self._configure(node)
+            self.start(node, wait=False)
+        for node in range(1, count + 1):
+            self._wait(node)
+
+    @property
+    def address(self) -> str:
+        """Hosts and ports, as a client names them."""
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports)
+
+    def _configure(self, node: int) -> None:
+        port, controller = self._ports[node - 1], self._controllers[node - 1]
+        replicas, in_sync = str(min(3, self._count)), str(min(2, self._count))
+        settings: dict[str, Any] = {
+            "process.roles": "broker,controller",
+            "node.id": node,
+            "controller.quorum.voters": ",".join(
+                f"{index}@127.0.0.1:{each}" for index, each in enumerate(self._controllers, 1)
+            ),
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": self._home / f"log-{node}",
+            "auto.create.topics.enable": "false",
+            "default.replication.factor": replicas,
+            "min.insync.replicas": in_sync,
+            "offsets.topic.num.partitions": 1,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.num.partitions": 3,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync,
+            "log.retention.ms": -1,  # records of tests have times of long ago
+            "log.retention.check.interval.ms": 1000,
+            "log.cleaner.backoff.ms": 500,
+            "log.initial.task.delay.ms": 500,
+            "log.segment.delete.delay.ms": 1000,
+            "group.initial.rebalance.delay.ms": 0,
+            "broker.session.timeout.ms": 6000,
+            **self._settings,
+        }
+        (self._home / f"{node}.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+    def start(self, node: int, wait: bool = True) -> None:
+        """Start a broker, also again after `kill`."""
+        log = self._logs[node] = (self._home / f"{node}.log").open("wb")
+        command = (
+            "java",
+            "-Xmx384m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+            *("-cp", f"{self._jars}/*", str(HERE / "Node.java")),
+            *(str(self._home / f"{node}.properties"), CLUSTER_ID),
+        )
+        self._processes[node] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        if wait:
+            self._wait(node)
+
+    def _wait(self, node: int) -> None:
+        said, ends = self._home / f"{node}.log", time.monotonic() + DEADLINE_S
+        while STARTED not in said.read_text(errors="replace"):
+            if self._processes[node].poll() is not None or time.monotonic() > ends:
+                raise RuntimeError(f"broker {node} did not start:\n{said.read_text(errors='replace')[-4000:]}")
+            time.sleep(0.1)
+
+    def kill(self, node: int) -> None:
+        """End a broker as SIGKILL does; what it had on its disk stays."""
+        self._processes[node].kill()
+        self._processes[node].wait()
+
+    def pause(self, node: int) -> None:
+        self._processes[node].send_signal(signal.SIGSTOP)
+
+    def resume(self, node: int) -> None:
+        self._processes[node].send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+            assert process.stdin is not None
+            with suppress(OSError):
+                process.stdin.close()
+        for log in self._logs.values():
+            log.close()
