@@ -27,6 +27,7 @@ COPY pipeline pipeline
 COPY services services
 COPY sharequeue sharequeue
 COPY sharequeue_http sharequeue_http
+COPY sharequeue_kafka sharequeue_kafka
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tmp/wheels . \
     && /opt/build/bin/pip --python /opt/sharequeue/bin/python install --no-deps /tmp/wheels/*.whl
 

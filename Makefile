@@ -54,7 +54,7 @@ slow = $(addprefix tests/storage/test_,compressed_batches.py group_resets.py key
 SHARDS ?= pipeline processes cluster hostile slow
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install up test test-all $(addprefix test-,$(SHARDS)) steady test-one-process test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks smoke kafka-test monitoring-test proxy-test traefik-test browser-test pictures hostile spark-versions nightly compose-test site release example clean
+.PHONY: help install up test test-all $(addprefix test-,$(SHARDS)) steady test-one-process test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks smoke kafka-test kafka-log-test monitoring-test proxy-test traefik-test browser-test pictures hostile spark-versions nightly compose-test site release example clean
 
 test: install ## What a newcomer runs: the rules, the HTTP contract, the stores, and one path each through Spark, processes and a cluster
 	$(PYTEST) $(TEST)
@@ -119,6 +119,9 @@ smoke: install ## One short run each of what needs Go, Node.js, Maven, Chromium 
 
 kafka-test: install ## The same random scripts of transactions on a real Kafka broker and here; needs Java 17 with Maven
 	$(BIN)/python -m tests.kafka --scripts $(SCRIPTS) $(if $(SEED),--seed $(SEED))
+
+kafka-log-test: install ## The client of Kafka and the log in Kafka on real brokers; needs Java 17 with Maven
+	$(BIN)/pytest -q tests/kafka_log -m "not soak"
 
 monitoring-test: install ## The alerts and the board of monitoring/ with promtool and a real Prometheus (Debian's package)
 	$(BIN)/python -m tests.monitoring

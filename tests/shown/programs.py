@@ -12,6 +12,7 @@ from tests.shown import BLOCK, PAGES, ROOT
 PROGRAMS: Final = (
     "sharequeue",
     "sharequeue_http",
+    "sharequeue_kafka",
     "services",
     "pipeline",
     "sdks",

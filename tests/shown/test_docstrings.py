@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-PRODUCT: Final = ("sharequeue", "sharequeue_http", "services", "pipeline")
+PRODUCT: Final = ("sharequeue", "sharequeue_http", "sharequeue_kafka", "services", "pipeline")
 HEADLESS: Final = frozenset(
     [
         "What",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-PRODUCT: Final = ("sharequeue", "sharequeue_http", "services", "pipeline")
+PRODUCT: Final = ("sharequeue", "sharequeue_http", "sharequeue_kafka", "services", "pipeline")
 OTHERS: Final = {
     "sharequeue/repeats.py": "the mechanism",
     "sharequeue/slices.py": "a piece of work that leaves time for others",
@@ -15,6 +15,7 @@ OTHERS: Final = {
     "sharequeue/client/consuming/polling.py": "a poll without partitions lasts as long as the caller said",
     "sharequeue_http/calling/caller.py": "the repeats of calls: this import root knows no other",
     "sharequeue_http/wire/edge.py": "the watch of connections: this import root knows no other",
+    "sharequeue_kafka/connections.py": "the repeats of requests: this import root knows no other",
     "services/gateway/sharequeue_gateway/cluster/cluster.py": "one delay: calls to a gateway that left may still end",
     "services/gateway/sharequeue_gateway/routing/sessions.py": "one delay, which slows a client that is refused",
 }
