@@ -1,7 +1,18 @@
 """The bytes of a Fetch, as records: each codec, control batches and aborted transactions as gaps."""
 
+import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
+
+from aiokafka.errors import KafkaError as Fault
+from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
+from aiokafka.record.memory_records import MemoryRecords
+
+from sharequeue_kafka.errors import KafkaError
+
+HEAD: Final = struct.Struct(">qiib")
+"""First offset, bytes that follow, leader epoch, form. Forms before 2 have a checksum in place of the epoch."""
+BEFORE_LENGTH: Final = 12
 
 
 class KafkaRecord(NamedTuple):
@@ -13,11 +24,11 @@ class KafkaRecord(NamedTuple):
 
 
 class ReadBatch(NamedTuple):
-    """One batch: records may be none of `first_offset` ... `last_offset` (compacted, control, aborted)."""
+    """One batch. Offsets of `first_offset` ... `last_offset` may have no record: compacted, control, aborted."""
 
     first_offset: int
     last_offset: int
-    leader_epoch: int
+    leader_epoch: int  # -1: written before Kafka 0.11
     records: list[KafkaRecord]
 
 
@@ -26,6 +37,38 @@ def read_batches(raw: bytes, offset: int, aborted: Sequence[tuple[int, int]] = (
 
     Args:
         aborted: as a Fetch answers it. Empty reads the records of aborted transactions, too.
-    Raises: KafkaError CORRUPT_MESSAGE, not retriable: a codec that is unknown, or a checksum that differs.
+    Raises: KafkaError CORRUPT_MESSAGE: a codec that is unknown, or a checksum that differs.
     """
-    raise NotImplementedError
+    waiting = sorted(aborted, key=lambda each: each[1])
+    open_aborted: set[int] = set()
+    batches, at = MemoryRecords(raw), 0
+    while (batch := batches.next_batch()) is not None:
+        first, size, epoch, form = HEAD.unpack_from(raw, at)
+        at += BEFORE_LENGTH + size
+        last = batch.next_offset - 1
+        while waiting and waiting[0][1] <= last:
+            open_aborted.add(waiting.pop(0)[0])
+        records = _records(batch, offset)
+        if form < 2:
+            yield ReadBatch(records[0].offset if records else first, last, -1, records)
+            continue
+        if batch.is_control_batch:
+            if any(ControlRecord.parse(record.key) == ABORT_MARKER for record in records if record.key):
+                open_aborted.discard(batch.producer_id)
+            records = []
+        elif batch.is_transactional and batch.producer_id in open_aborted:
+            records = []
+        yield ReadBatch(first, last, epoch, records)
+
+
+def _records(batch: Any, offset: int) -> list[KafkaRecord]:
+    try:
+        if not batch.validate_crc():
+            raise KafkaError.of(2, "the checksum of a batch differs")
+        return [
+            KafkaRecord(each.offset, each.timestamp, each.key, each.value, each.headers)
+            for each in batch
+            if each.offset >= offset
+        ]
+    except (Fault, ValueError) as cause:
+        raise KafkaError.of(2, f"a batch cannot be read: {cause}") from cause

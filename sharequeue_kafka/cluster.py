@@ -1,13 +1,34 @@
 """A cluster of Kafka as an administrator sees it: topics, their settings and partitions, and the ends of logs."""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
+from aiokafka.protocol.admin import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DescribeConfigsRequest,
+)
+
+from sharequeue_kafka import requests
+from sharequeue_kafka.connections import Address, Connections, Patience
+from sharequeue_kafka.errors import NOT_LEADER, UNKNOWN_TOPIC_ID, KafkaError
 from sharequeue_kafka.settings import KafkaSettings
+
+T = TypeVar("T")
+ANY_EPOCH: Final = -1
+TOPIC: Final = 2
+"""The type of a resource with settings."""
+SET: Final = 0
+UNSET: Final = 1
+OF_TOPIC: Final = 1
+"""The source of a setting that the topic has itself."""
 
 
 class Place(NamedTuple):
-    """One partition. `topic_id` is the canonical text of a uuid (8-4-4-4-12); `kafka_id` writes it as Kafka prints it."""
+    """One partition. `topic_id` is the canonical text of a uuid."""
 
     topic_id: str
     partition: int
@@ -26,6 +47,14 @@ class KafkaTopic(NamedTuple):
     partitions: tuple[KafkaPartition, ...]  # ascending
 
 
+class Leader(NamedTuple):
+    """The leader of a partition, with its topic's name for requests that know no ids."""
+
+    node: int
+    epoch: int
+    name: str
+
+
 class LogOffset(NamedTuple):
     """An end of a log, or the first record at or after a time: offset -1 when there is none."""
 
@@ -34,64 +63,274 @@ class LogOffset(NamedTuple):
     leader_epoch: int
 
 
-Which = Literal["earliest", "latest"]
+class Config(NamedTuple):
+    value: str | None
+    is_default: bool
 
 
 class KafkaCluster:
-    """Answer for one cluster. Each call raises `KafkaError`; it tries again while the error is retriable, up to the
-    settings' `request_timeout_ms`."""
+    """Answer for one cluster. A call tries again while its error is retriable, up to the settings' timeout."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
+        self._connections = Connections(settings)
+        self._brokers: dict[int, Address] = {}
+        self._controller = -1
+        self._topics: dict[str, KafkaTopic] = {}
 
     async def start(self) -> None:
         """Reach a broker and learn the others. Raises: KafkaError when none answers."""
-        raise NotImplementedError
+        await self._metadata([])
 
     async def close(self) -> None:
-        raise NotImplementedError
+        await self._connections.close()
+
+    async def send(self, node: int, request: Any, purpose: str = "") -> Any:
+        """Send a request to a broker. A purpose has a connection of its own. Raises: KafkaError."""
+        address = self._brokers.get(node)
+        if address is None:
+            raise KafkaError.unreached(f"with id {node}", "no broker names it")
+        return await self._connections.send(address, request, purpose)
+
+    async def send_any(self, request: Any) -> Any:
+        """Send a request to some broker that answers. Raises: KafkaError: none does."""
+        known = random.sample([*self._brokers.values()], len(self._brokers))
+        fault = KafkaError.unreached(self.settings.bootstrap_servers, "none is named")
+        for address in (*known, *(each for each in self._connections.bootstrap if each not in known)):
+            try:
+                return await self._connections.send(address, request)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                fault = error
+        raise fault
+
+    async def again(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Call, and call again after an error that is retriable."""
+        patience = Patience(self.settings.call_timeout_ms)
+        while True:
+            try:
+                return await call()
+            except KafkaError as error:
+                if not error.retriable or not await patience.pause():
+                    raise
+
+    # Topics
+
+    async def _metadata(self, wanted: Sequence[tuple[str, str | None]] | None) -> list[KafkaTopic]:
+        """Ask for topics by (id, name), and learn where they are led."""
+        asked = None if wanted is None else list(wanted)
+        request = requests.METADATA([(*each, {}) for each in asked] if asked is not None else None, False, False)
+        _, brokers, _, self._controller, topics, _ = await self.again(lambda: self.send_any(request))
+        self._brokers = {node: (host, port) for node, host, port, *_ in brokers} or self._brokers
+        found = []
+        for error, name, topic_id, internal, partitions, *_ in topics:
+            if error == 0:
+                led = tuple(
+                    sorted(KafkaPartition(number, leader, epoch) for _, number, leader, epoch, *_ in partitions)
+                )
+                found.append(KafkaTopic(name, topic_id, internal, led))
+            elif error not in NOT_LEADER | {17, UNKNOWN_TOPIC_ID}:
+                raise KafkaError.of(error, f"topic {name or topic_id}")
+        gone = set(self._topics) if asked is None else {topic_id for topic_id, _ in asked}
+        for topic_id in gone:
+            self._topics.pop(topic_id, None)
+        self._topics.update((topic.id, topic) for topic in found)
+        return found
 
     async def topics(self, names: Sequence[str] | None = None) -> list[KafkaTopic]:
         """Ask for topics by name (absent ones are left out), or for all."""
-        raise NotImplementedError
+        return await self._metadata(None if names is None else [(requests.NO_ID, name) for name in names])
 
     async def topic(self, topic_id: str) -> KafkaTopic | None:
         """Find a topic by its id, in what was learned or by asking; None when the cluster has none."""
-        raise NotImplementedError
+        return self._topics.get(topic_id) or next(iter(await self._metadata([(topic_id, None)])), None)
+
+    async def refresh(self, topic_ids: Iterable[str]) -> None:
+        """Learn again where topics are led."""
+        await self._metadata([(topic_id, None) for topic_id in {*topic_ids}])
+
+    def known_leader(self, place: Place) -> Leader | None:
+        """Say where a partition is led, as far as it was learned."""
+        topic = self._topics.get(place.topic_id)
+        if topic is None or place.partition >= len(topic.partitions):
+            return None
+        _, node, epoch = topic.partitions[place.partition]
+        return Leader(node, epoch, topic.name) if node >= 0 else None
+
+    async def leader(self, place: Place) -> Leader:
+        """Find where a partition is led. Raises: KafkaError UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, ..."""
+        known = self.known_leader(place)
+        if known is None:
+            await self.refresh([place.topic_id])
+            known = self.known_leader(place)
+        if known is not None:
+            return known
+        topic = self._topics.get(place.topic_id)
+        if topic is None:
+            raise KafkaError.of(UNKNOWN_TOPIC_ID, f"the cluster has no topic with the id {place.topic_id}")
+        count = len(topic.partitions)
+        if place.partition >= count:
+            fault = f"{topic.name} has {count} partitions, and none with the number {place.partition}"
+            raise KafkaError(3, "UNKNOWN_TOPIC_OR_PARTITION", fault, retriable=False, definite=True)
+        raise KafkaError.of(5, f"{topic.name}-{place.partition}")
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int = -1, configs: Mapping[str, str] | None = None
     ) -> KafkaTopic:
-        """Create a topic and wait until its partitions have leaders. Raises: KafkaError TOPIC_ALREADY_EXISTS, ..."""
-        raise NotImplementedError
+        """Create a topic, and wait until its partitions have leaders. Raises: KafkaError TOPIC_ALREADY_EXISTS, ...
+
+        An error that is not definite may have created it.
+        """
+        wanted: Any = (name, partitions, replication_factor, [], [*(configs or {}).items()])
+        request = CreateTopicsRequest([wanted], self.settings.request_timeout_ms, False)
+        answer = await self._ask_controller(request)
+        for _, code, message in answer.topic_errors:
+            if code:
+                raise KafkaError.of(code, message)
+        return await self.again(lambda: self._complete(name, partitions))
+
+    async def _complete(self, name: str, partitions: int) -> KafkaTopic:
+        """Raises: KafkaError LEADER_NOT_AVAILABLE: not all partitions have leaders yet."""
+        for topic in await self.topics([name]):
+            if len(topic.partitions) >= partitions and all(each.leader >= 0 for each in topic.partitions):
+                return topic
+        raise KafkaError.of(5, f"topic {name}")
 
     async def delete_topic(self, topic_id: str) -> None:
-        raise NotImplementedError
+        """Delete a topic; one that is gone is no error."""
 
-    async def add_partitions(self, name: str, total: int) -> None:
-        raise NotImplementedError
+        async def delete() -> None:
+            request = requests.DELETE_TOPICS([(None, topic_id, {})], self.settings.request_timeout_ms)
+            for _, _, code, message, _ in (await self._ask_controller(request))[1]:
+                if code not in (0, UNKNOWN_TOPIC_ID):
+                    raise KafkaError.of(code, message)
 
-    async def describe_configs(self, name: str) -> dict[str, tuple[str | None, bool]]:
-        """Answer each setting of a topic: its value, and whether it is a default."""
-        raise NotImplementedError
+        await self.again(delete)
+        self._topics.pop(topic_id, None)
+
+    async def add_partitions(self, name: str, total: int) -> KafkaTopic:
+        """Raise the number of partitions to `total`, and wait until all have leaders."""
+        answer = await self._ask_controller(
+            CreatePartitionsRequest([(name, (total, None))], self.settings.request_timeout_ms, False)
+        )
+        for _, code, message in answer.topic_errors:
+            if code:
+                raise KafkaError.of(code, message)
+        return await self.again(lambda: self._complete(name, total))
+
+    async def _ask_controller(self, request: Any) -> Any:
+        """In KRaft every broker passes such requests on; an older cluster wants its controller."""
+        if self._controller in self._brokers:
+            return await self.send(self._controller, request)
+        return await self.send_any(request)
+
+    # Settings
+
+    async def describe_configs(self, name: str) -> dict[str, Config]:
+        """Answer each setting of a topic that is no secret."""
+        answer = await self.again(lambda: self.send_any(DescribeConfigsRequest([(TOPIC, name, None)])))
+        ((code, message, _, _, entries),) = answer.resources
+        if code:
+            raise KafkaError.of(code, message)
+        return {key: Config(value, source != OF_TOPIC) for key, value, _, source, *_ in entries}
 
     async def incremental_alter_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Set what `changes` names; None takes a setting back to its default."""
-        raise NotImplementedError
+        """Set what `changes` names; None takes a setting back to its default. Raises: KafkaError INVALID_CONFIG, ..."""
+        wanted = [(key, UNSET if value is None else SET, value) for key, value in changes.items()]
+        request = requests.INCREMENTAL_ALTER_CONFIGS([(TOPIC, name, wanted)], False)
+        _, ((code, message, *_),) = await self.again(lambda: self._ask_controller(request))
+        if code:
+            raise KafkaError.of(code, message)
+
+    # Logs
 
     async def list_offsets(
-        self, places: Sequence[Place], which: Which | int, committed: bool = False
+        self, places: Sequence[Place], which: Literal["earliest", "latest"] | int, committed: bool = False
     ) -> dict[Place, LogOffset | KafkaError]:
         """Find the earliest or latest offset, or (an int) the first record at or after a time in ms.
 
         With `committed`, latest is the last stable offset.
         """
-        raise NotImplementedError
+        timestamp = {"earliest": -2, "latest": -1}.get(which, which) if isinstance(which, str) else which
+
+        async def ask(node: int, led: Mapping[Place, Leader]) -> Iterable[tuple[str, int, int, LogOffset]]:
+            topics = _by_name(led, lambda place, leader: (place.partition, leader.epoch, timestamp))
+            answer = await self.send(node, requests.LIST_OFFSETS(-1, int(committed), topics))
+            return (
+                (name, partition, error, LogOffset(offset, time, epoch))
+                for name, partitions in answer[1]
+                for partition, error, time, offset, epoch in partitions
+            )
+
+        return await self._at_leaders(places, ask)
 
     async def delete_records(self, before: Mapping[Place, int]) -> dict[Place, int | KafkaError]:
         """Remove the records below an offset (-1: all); answers the new log starts."""
-        raise NotImplementedError
+
+        async def ask(node: int, led: Mapping[Place, Leader]) -> Iterable[tuple[str, int, int, int]]:
+            topics = _by_name(led, lambda place, _: (place.partition, before[place]))
+            answer = await self.send(node, DeleteRecordsRequest(topics, self.settings.request_timeout_ms))
+            return (
+                (name, partition, error, start)
+                for name, partitions, *_ in answer.topics
+                for partition, start, error, *_ in partitions
+            )
+
+        return await self._at_leaders(list(before), ask)
 
     async def end_of_epoch(self, place: Place, epoch: int) -> tuple[int, int]:
         """Answer (the largest leader epoch that is not above `epoch`, where its records end); (-1, -1): unknown."""
-        raise NotImplementedError
+
+        async def ask(node: int, led: Mapping[Place, Leader]) -> Iterable[tuple[str, int, int, tuple[int, int]]]:
+            topics = _by_name(led, lambda place, leader: (place.partition, leader.epoch, epoch))
+            answer = await self.send(node, requests.OFFSET_FOR_LEADER_EPOCH(-1, topics))
+            return (
+                (name, partition, error, (found, end))
+                for name, partitions in answer[1]
+                for error, partition, found, end in partitions
+            )
+
+        found = (await self._at_leaders([place], ask))[place]
+        if isinstance(found, KafkaError):
+            raise found
+        return found
+
+    async def _at_leaders(
+        self,
+        places: Sequence[Place],
+        ask: Callable[[int, Mapping[Place, Leader]], Awaitable[Iterable[tuple[str, int, int, T]]]],
+    ) -> dict[Place, T | KafkaError]:
+        """Ask the leaders of places, each for its own, and again where a leader moved."""
+        results: dict[Place, T | KafkaError] = {}
+        patience = Patience(self.settings.call_timeout_ms)
+
+        async def at(node: int, led: Mapping[Place, Leader]) -> None:
+            by_name = {(leader.name, place.partition): place for place, leader in led.items()}
+            try:
+                for name, partition, error, found in await ask(node, led):
+                    results[by_name[name, partition]] = KafkaError.of(error) if error else found
+            except KafkaError as error:
+                results.update(dict.fromkeys(led, error))
+
+        left: Sequence[Place] = places
+        while True:
+            by_node: dict[int, dict[Place, Leader]] = {}
+            for place in left:
+                try:
+                    leader = await self.leader(place)
+                    by_node.setdefault(leader.node, {})[place] = leader
+                except KafkaError as error:
+                    results[place] = error
+            await asyncio.gather(*(at(node, led) for node, led in by_node.items()))
+            left = [place for place, found in results.items() if isinstance(found, KafkaError) and found.retriable]
+            if not left or not await patience.pause():
+                return results
+            await self.refresh(place.topic_id for place in left)
+
+
+def _by_name(led: Mapping[Place, Leader], row: Callable[[Place, Leader], tuple[Any, ...]]) -> list[tuple[str, Any]]:
+    topics: dict[str, list[tuple[Any, ...]]] = {}
+    for place, leader in led.items():
+        topics.setdefault(leader.name, []).append(row(place, leader))
+    return list(topics.items())

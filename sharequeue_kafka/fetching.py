@@ -1,15 +1,26 @@
-"""Reads by offset: the calls of a moment that go to one broker are one Fetch."""
+"""Reads by offset: the reads that wait for one broker are one Fetch."""
 
-from typing import NamedTuple
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from typing import Any, Final, NamedTuple
 
+from sharequeue_kafka import requests
 from sharequeue_kafka.cluster import KafkaCluster, Place
+from sharequeue_kafka.connections import Patience
+from sharequeue_kafka.errors import NOT_LEADER, KafkaError
+
+NO_SESSION: Final = (0, -1)
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Of one answer. A part that has no more room is asked for again."""
 
 
 class FetchedPart(NamedTuple):
-    """What a broker answers for one partition.
+    """The answer of a broker for one partition.
 
     Attributes:
-        batches: raw record batches, for `batches.records_of`; the first may begin below the offset, the last may be cut.
+        batches: raw, for `batches.read_batches`; the first may begin below the offset, the last may be cut off.
         aborted: (producer id, first offset) of aborted transactions, when the read was `committed`.
         diverging: (epoch, end offset) where this log parts from the reader's history, or None. Then nothing is read.
     """
@@ -19,8 +30,115 @@ class FetchedPart(NamedTuple):
     log_start: int
     high_watermark: int
     last_stable: int
-    aborted: tuple[tuple[int, int], ...]
+    aborted: tuple[tuple[int, int], ...] = ()
     diverging: tuple[int, int] | None = None
+
+
+class Wanted(NamedTuple):
+    """A partition in a Fetch. `epoch` is that of its leader, `last_epoch` that of the record before."""
+
+    place: Place
+    epoch: int
+    offset: int
+    last_epoch: int
+    max_bytes: int
+
+
+def fetch_request(
+    wanted: Iterable[Wanted],
+    *,
+    max_wait_ms: int,
+    committed: bool,
+    session: tuple[int, int] = NO_SESSION,
+    forgotten: Iterable[Place] = (),
+) -> Any:
+    """Make a Fetch that is answered after `max_wait_ms`, or when there is a record."""
+    topics: dict[str, list[Any]] = {}
+    for place, epoch, offset, last_epoch, max_bytes in wanted:
+        topics.setdefault(place.topic_id, []).append((place.partition, epoch, offset, last_epoch, -1, max_bytes, {}))
+    left: dict[str, list[int]] = {}
+    for topic_id, partition in forgotten:
+        left.setdefault(topic_id, []).append(partition)
+    named: Any = [(topic_id, rows, {}) for topic_id, rows in topics.items()]
+    dropped: Any = [(topic_id, rows, {}) for topic_id, rows in left.items()]
+    return requests.FETCH(-1, max_wait_ms, 1, MOST_BYTES, int(committed), *session, named, dropped, "")
+
+
+def fetched_parts(topics: Any) -> Iterator[tuple[int, FetchedPart]]:
+    """Read the partitions of an answer: each one's error code, and what it has."""
+    for topic_id, partitions, _ in topics:
+        for partition, error, high_watermark, last_stable, log_start, aborted, _, batches, tags in partitions:
+            tag = tags.get(requests.DIVERGING)
+            parts = None if tag is None else requests.DIVERGING_END.decode(BytesIO(tag))[:2]
+            left_out = tuple((producer, first) for producer, first, _ in aborted or ())
+            place = Place(topic_id, partition)
+            yield error, FetchedPart(place, batches or b"", log_start, high_watermark, last_stable, left_out, parts)
+
+
+class Read:
+    """A read that waits for its answer."""
+
+    def __init__(self, place: Place, offset: int, last_epoch: int, max_bytes: int, timeout_ms: int) -> None:
+        self.place, self.offset, self.last_epoch, self.max_bytes = place, offset, last_epoch, max_bytes
+        self.answer: asyncio.Future[FetchedPart] = asyncio.get_running_loop().create_future()
+        self.patience = Patience(timeout_ms)
+
+
+class Lane:
+    """The reads at one broker and isolation level: one Fetch after the other, with all that wait by then."""
+
+    def __init__(self, cluster: KafkaCluster, node: int, committed: bool) -> None:
+        self._cluster, self._node, self._committed = cluster, node, committed
+        self.waiting: deque[Read] = deque()
+        self.sending: asyncio.Task[None] | None = None
+
+    async def send(self) -> None:
+        """Send until nothing waits."""
+        while self.waiting:
+            reads: dict[Place, Read] = {}
+            left: list[Read] = []
+            for read in self.waiting:
+                if read.answer.done():
+                    continue  # its caller is gone
+                if read.place in reads:
+                    left.append(read)
+                else:
+                    reads[read.place] = read
+            self.waiting = deque(left)
+            if reads:
+                await self._send(reads)
+
+    async def _send(self, reads: dict[Place, Read]) -> None:
+        wanted = []
+        for place, read in reads.items():
+            leader = self._cluster.known_leader(place)
+            wanted.append(Wanted(place, leader.epoch if leader else -1, read.offset, read.last_epoch, read.max_bytes))
+        purpose = "committed" if self._committed else "fetch"
+        fault = KafkaError.of(-1, "the broker left a partition out of its answer")
+        try:
+            request = fetch_request(wanted, max_wait_ms=0, committed=self._committed)
+            _, code, _, topics, _ = await self._cluster.send(self._node, request, purpose)
+            if code:
+                raise KafkaError.of(code)
+            for error_code, part in fetched_parts(topics):
+                read = reads.pop(part.place)
+                end = part.last_stable if self._committed else part.high_watermark
+                if error_code:
+                    _refuse(read, KafkaError.of(error_code, f"{part.place}, offset {read.offset}"))
+                elif not part.batches and read.offset < end and part.diverging is None:
+                    self.waiting.appendleft(read)  # the answer had no room for it
+                elif not read.answer.done():
+                    read.answer.set_result(part)
+        except KafkaError as error:
+            fault = error
+        finally:
+            for read in reads.values():
+                _refuse(read, fault)
+
+
+def _refuse(read: Read, error: KafkaError) -> None:
+    if not read.answer.done():
+        read.answer.set_exception(error)
 
 
 class Fetching:
@@ -28,20 +146,32 @@ class Fetching:
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
+        self._lanes: dict[tuple[int, bool], Lane] = {}
 
     async def fetch(
-        self,
-        place: Place,
-        offset: int,
-        max_bytes: int,
-        committed: bool,
-        current_leader_epoch: int = -1,
-        last_epoch: int = -1,
+        self, place: Place, offset: int, max_bytes: int, committed: bool, *, last_epoch: int = -1
     ) -> FetchedPart:
         """Read from an offset, without waiting for records. At least one whole batch is read if there is one.
 
         Args:
             last_epoch: leader epoch of the record before `offset`; the broker then says where the logs part (KIP-320).
-        Raises: KafkaError; OFFSET_OUT_OF_RANGE and UNKNOWN_TOPIC_ID go to the caller at once.
+        Raises: KafkaError; OFFSET_OUT_OF_RANGE and UNKNOWN_TOPIC_ID at once.
         """
-        raise NotImplementedError
+        read = Read(place, offset, last_epoch, max_bytes, self._cluster.settings.call_timeout_ms)
+        while True:
+            try:
+                leader = await self._cluster.leader(place)
+                key = (leader.node, committed)
+                lane = self._lanes.get(key)
+                if lane is None:
+                    lane = self._lanes[key] = Lane(self._cluster, *key)
+                lane.waiting.append(read)
+                if lane.sending is None or lane.sending.done():
+                    lane.sending = asyncio.create_task(lane.send())
+                return await read.answer
+            except KafkaError as error:
+                if not error.retriable or not await read.patience.pause():
+                    raise
+                if error.code in NOT_LEADER or error.code < 0:
+                    await self._cluster.refresh([place.topic_id])
+                read.answer = asyncio.get_running_loop().create_future()

@@ -1,28 +1,199 @@
 """News of logs: one long Fetch a broker, with a session, over all partitions that are followed."""
 
+import asyncio
 from collections.abc import Callable
+from typing import Final
 
-from sharequeue_kafka.cluster import KafkaCluster, Place
-from sharequeue_kafka.fetching import FetchedPart
+from sharequeue_kafka.cluster import KafkaCluster, Leader, LogOffset, Place
+from sharequeue_kafka.connections import Patience
+from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
+from sharequeue_kafka.fetching import NO_SESSION, FetchedPart, Wanted, fetch_request, fetched_parts
+
+LONG_MS: Final = 500
+"""How long a broker holds the long Fetch; what begins to be followed joins it at its next turn."""
+SHORT_MS: Final = 20
+"""How long a broker holds the Fetch of those that still wait to join."""
+NEW_SESSION: Final = (0, 0)
+SESSION_ENDED: Final = (70, 71, 106)
+LAST_EPOCH: Final = 2**31 - 1
+
+
+class Followed:
+    """A partition that is followed, from its log's end on."""
+
+    def __init__(self, place: Place, offset: int) -> None:
+        self.place, self.offset = place, offset
+        self.epoch = -1
+        self.ends: tuple[int, int, int] | None = None
+
+
+class Broker:
+    """The partitions that one broker leads, and its two Fetches."""
+
+    def __init__(self, following: "Following", node: int) -> None:
+        self._following, self._node = following, node
+        self.members: dict[Place, Followed] = {}
+        self._joining: dict[Place, Followed] = {}
+        self._sent: dict[Place, tuple[int, int]] = {}
+        """(offset, leader epoch) of each partition of the session, as the broker has them."""
+        self._session = NEW_SESSION
+        self._joined = asyncio.Event()
+        self._any = asyncio.Event()
+
+    def add(self, followed: Followed) -> None:
+        self.members[followed.place] = self._joining[followed.place] = followed
+        self._joined.set()
+        self._any.set()
+
+    def remove(self, place: Place) -> None:
+        self.members.pop(place, None)
+        self._joining.pop(place, None)
+
+    async def short(self) -> None:
+        """Ask for those that still wait to join the long Fetch."""
+        while True:
+            await self._joined.wait()
+            if not self._joining:
+                self._joined.clear()
+                continue
+            await self._fetch([*self._joining.values()], SHORT_MS, NO_SESSION, [], "short")
+
+    async def long(self) -> None:
+        """Keep the session: name only what changed since the Fetch before."""
+        while True:
+            if not self.members and not self._sent:
+                self._any.clear()
+                await self._any.wait()
+            gone = [place for place in self._sent if place not in self.members]
+            changed = [
+                each for each in self.members.values() if self._sent.get(each.place) != (each.offset, each.epoch)
+            ]
+            self._sent = {place: (each.offset, each.epoch) for place, each in self.members.items()}
+            self._joining.clear()
+            if not self.members:
+                self._session = (self._session[0], -1)  # ends it
+            session_id = await self._fetch(changed, LONG_MS, self._session, gone, "long")
+            if session_id is None or not self.members:
+                self._session, self._sent = NEW_SESSION, {}
+            else:
+                self._session = (session_id, self._session[1] % LAST_EPOCH + 1)
+
+    async def _fetch(
+        self, asked: list[Followed], wait_ms: int, session: tuple[int, int], gone: list[Place], purpose: str
+    ) -> int | None:
+        """Return the session's id; None: there is none, and all must be named again."""
+        following = self._following
+        wanted = [Wanted(each.place, each.epoch, each.offset, -1, following.max_bytes) for each in asked]
+        request = fetch_request(wanted, max_wait_ms=wait_ms, committed=False, session=session, forgotten=gone)
+        try:
+            _, code, session_id, topics, _ = await following.cluster.send(self._node, request, purpose)
+            if code:
+                raise KafkaError.of(code)
+        except KafkaError as error:
+            if error.code not in SESSION_ENDED:
+                for place in [*self.members]:
+                    following.lost(place, self)
+            return None
+        for code, part in fetched_parts(topics):
+            followed = self.members.get(part.place)
+            if followed is None:
+                continue
+            if code:
+                following.lost(part.place, self, code)
+            elif part.high_watermark >= followed.offset:  # otherwise the other Fetch was quicker
+                following.heard(followed, part)
+        return int(session_id) or None
 
 
 class Following:
     """Call back when the start, the high watermark or the last stable offset of a followed log moved.
 
-    The answer's `batches` hold the first new batch (read uncommitted), which a reader may use. A partition that begins
-    to be followed is asked within 20 ms, beside the long Fetch, and joins it when that ends.
+    The answer's `batches` hold the first new batches (read uncommitted), which a reader may use. A partition that
+    begins to be followed is asked within 20 ms, beside the long Fetch, and joins it when that ends.
     """
 
     def __init__(self, cluster: KafkaCluster, moved: Callable[[FetchedPart], None], max_bytes: int = 65_536) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
+        self.max_bytes = max_bytes
+        self._moved = moved
+        self._followed: dict[Place, Followed] = {}
+        self._brokers: dict[int, Broker] = {}
+        self._lost: dict[Place, int] = {}
+        """Partitions without a known leader, and the error that told."""
+        self._any_lost = asyncio.Event()
+        self._tasks: asyncio.TaskGroup | None = None
 
     def follow(self, place: Place, offset: int) -> None:
         """Begin to follow from a log end that the caller knows; news that is there already comes at once."""
-        raise NotImplementedError
+        if place in self._followed:
+            return
+        followed = self._followed[place] = Followed(place, offset)
+        leader = self.cluster.known_leader(place)
+        if leader is None or self._tasks is None:
+            self._lose(place, 0)
+        else:
+            self._place(followed, leader)
 
     def unfollow(self, place: Place) -> None:
-        raise NotImplementedError
+        if self._followed.pop(place, None) is not None:
+            self._lost.pop(place, None)
+            for broker in self._brokers.values():
+                broker.remove(place)
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        raise NotImplementedError
+        async with asyncio.TaskGroup() as self._tasks:
+            while True:
+                await self._any_lost.wait()
+                patience = Patience()
+                while self._lost:
+                    await self._find({**self._lost})
+                    await patience.pause()
+                self._any_lost.clear()
+
+    def _place(self, followed: Followed, leader: Leader) -> None:
+        assert self._tasks is not None
+        broker = self._brokers.get(leader.node)
+        if broker is None:
+            broker = self._brokers[leader.node] = Broker(self, leader.node)
+            self._tasks.create_task(broker.long())
+            self._tasks.create_task(broker.short())
+        followed.epoch = leader.epoch
+        broker.add(followed)
+
+    def _lose(self, place: Place, code: int) -> None:
+        self._lost[place] = code
+        self._any_lost.set()
+
+    def lost(self, place: Place, broker: Broker, code: int = -1) -> None:
+        """A broker does not lead a partition now, or is silent."""
+        broker.remove(place)
+        self._lose(place, code)
+
+    def heard(self, followed: Followed, part: FetchedPart) -> None:
+        """A broker answered for a partition."""
+        ends = (part.log_start, part.high_watermark, part.last_stable)
+        news = ends != followed.ends
+        followed.ends, followed.offset = ends, part.high_watermark
+        if news:
+            self._moved(part)
+
+    async def _find(self, lost: dict[Place, int]) -> None:
+        """Find the leaders of partitions; ask for the ends of those whose log does not reach to where it did."""
+        try:
+            await self.cluster.refresh(place.topic_id for place in lost)
+            cut = [place for place, code in lost.items() if code == OFFSET_OUT_OF_RANGE]
+            starts = await self.cluster.list_offsets(cut, "earliest") if cut else {}
+            ends = await self.cluster.list_offsets(cut, "latest") if cut else {}
+        except KafkaError:
+            return
+        for place in lost:
+            followed = self._followed.get(place)
+            leader = self.cluster.known_leader(place)
+            if followed is None or leader is None:
+                continue
+            start, end = starts.get(place), ends.get(place)
+            if isinstance(start, LogOffset) and isinstance(end, LogOffset):
+                self.heard(followed, FetchedPart(place, b"", start.offset, end.offset, end.offset))
+            self._lost.pop(place, None)
+            self._place(followed, leader)

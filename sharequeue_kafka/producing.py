@@ -1,9 +1,31 @@
-"""Appends without a key: idempotent, acknowledged by all replicas in sync, gathered by partition and broker."""
+"""Appends without a key: idempotent, acknowledged by all replicas in sync, gathered by partition and broker.
 
-from collections.abc import Sequence
-from typing import NamedTuple
+    calls of a partition ──gather──▶ a batch ──▶ one Produce a broker, with a batch of each partition ──▶ offsets
 
-from sharequeue_kafka.cluster import KafkaCluster, Place
+Each partition has one batch under way, so that a batch is repeated as it is until its outcome is known. A batch whose
+time ends without an outcome ends the producer id: the calls behind it are numbered under another.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.transaction import InitProducerIdRequest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from sharequeue_kafka.cluster import KafkaCluster, Leader, Place
+from sharequeue_kafka.connections import Patience
+from sharequeue_kafka.errors import NOT_LEADER, KafkaError
+
+CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+ALL_IN_SYNC: Final = -1
+MOST_BYTES: Final = 512 * 1024
+"""Gathered in a batch, before compression; one call may have more."""
+OTHER_ID: Final = frozenset({45, 47, 59})
+"""The broker does not know the sequence of this producer id, or has a later life of it."""
+LAST_SEQUENCE: Final = 2**31 - 1
 
 
 class NewRecord(NamedTuple):
@@ -13,19 +35,236 @@ class NewRecord(NamedTuple):
     timestamp_ms: int
 
 
+class Numbering:
+    """A producer id in one of its lives, and the next sequence of each partition."""
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer_id, self.epoch = producer_id, epoch
+        self.next: dict[Place, int] = {}
+
+
+def encode(records: Sequence[NewRecord], codec: int, numbering: Numbering, place: Place, transactional: bool) -> bytes:
+    """Make a batch, and number it."""
+    sequence = numbering.next.get(place, 0)
+    builder = DefaultRecordBatchBuilder(
+        2, codec, int(transactional), numbering.producer_id, numbering.epoch, sequence, LAST_SEQUENCE
+    )
+    try:
+        for index, (key, value, headers, timestamp_ms) in enumerate(records):
+            builder.append(index, timestamp_ms, key, value, [*headers])
+    except (OverflowError, TypeError, ValueError) as fault:  # such as a time that no batch can hold
+        raise KafkaError.of(87, str(fault)) from fault
+    numbering.next[place] = (sequence + len(records)) & LAST_SEQUENCE
+    return bytes(builder.build())
+
+
+async def produce(
+    cluster: KafkaCluster,
+    node: int,
+    batches: Mapping[Place, tuple[str, bytes]],
+    timeout_ms: int,
+    transactional_id: str | None,
+) -> dict[Place, int | KafkaError]:
+    """Send batches, with their topics' names, to a leader; answers the first offset of each."""
+    topics: dict[str, list[tuple[int, bytes]]] = {}
+    places: dict[tuple[str, int], Place] = {}
+    for place, (name, batch) in batches.items():
+        topics.setdefault(name, []).append((place.partition, batch))
+        places[name, place.partition] = place
+    request = ProduceRequest(transactional_id, ALL_IN_SYNC, timeout_ms, list(topics.items()))
+    try:
+        answer = await cluster.send(node, request, "produce")
+    except KafkaError as error:
+        return dict.fromkeys(batches, error)
+    return {
+        places[name, partition]: KafkaError.of(code, f"{name}-{partition}") if code else offset
+        for name, partitions in answer.topics
+        for partition, code, offset, *_ in partitions
+    }
+
+
+class Call:
+    """Records of one caller, which are appended together."""
+
+    def __init__(self, records: Sequence[NewRecord]) -> None:
+        self.records = records
+        self.size = sum(len(each.key or b"") + len(each.value or b"") for each in records)
+        self.alone = False
+        self.offset: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+
+class Line:
+    """The calls of one partition: one batch under way, the others wait."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.waiting: deque[Call] = deque()
+        self.under_way: list[Call] = []
+
+    def gather(self) -> list[Call]:
+        """Take the calls of the next batch."""
+        taken: list[Call] = []
+        size = 0
+        while self.waiting and not (taken and (size + self.waiting[0].size > MOST_BYTES or self.waiting[0].alone)):
+            call = self.waiting.popleft()
+            if not call.offset.done():
+                taken.append(call)
+                size += call.size
+            if call.alone:
+                break
+        return taken
+
+
 class IdempotentProducer:
-    """Append to the leaders. An error says whether it is definite; an append without an answer ends its producer id, and
-    the appends behind it go on with another."""
+    """Append to leaders. An append without an outcome ends its producer id, and no call behind it."""
 
     def __init__(self, cluster: KafkaCluster, compression: str = "lz4", timeout_ms: int = 30_000) -> None:
-        self._cluster = cluster
+        self._cluster, self._timeout_ms, self._codec = cluster, timeout_ms, CODECS[compression]
+        self._lines: dict[Place, Line] = {}
+        self._running: dict[Place, asyncio.Task[None]] = {}
+        self._numbering: asyncio.Task[Numbering] | None = None
+        self._nodes: dict[int, Sender] = {}
 
     async def append(self, place: Place, records: Sequence[NewRecord]) -> int:
         """Append records together, in order; answers the offset of the first.
 
         Raises: KafkaError; with `definite` nothing was written.
         """
-        raise NotImplementedError
+        call = Call(records)
+        line = self._lines.setdefault(place, Line(place))
+        line.waiting.append(call)
+        if place not in self._running:
+            self._running[place] = asyncio.create_task(self._run(line))
+        return await call.offset
 
     async def close(self) -> None:
-        raise NotImplementedError
+        """End; calls that wait get an error."""
+        for task in [*self._running.values(), *(sender.task for sender in self._nodes.values() if sender.task)]:
+            task.cancel()
+
+    async def _run(self, line: Line) -> None:
+        """Append until no call of a partition waits."""
+        try:
+            while line.waiting:
+                line.under_way = line.gather()
+                if line.under_way:
+                    await self._append(line)
+        finally:
+            _refuse([*line.under_way, *line.waiting], KafkaError.unreached("", "the producer is closed"))
+            del self._running[line.place], self._lines[line.place]
+
+    async def _append(self, line: Line) -> None:
+        calls, place = line.under_way, line.place
+        patience, doubt = Patience(self._timeout_ms), None
+        numbering: Numbering | None = None
+        batch = b""
+        while True:
+            try:
+                leader = await self._cluster.leader(place)
+                if numbering is None:
+                    numbering = await self._numbers()
+                    records = [record for call in calls for record in call.records]
+                    batch = encode(records, self._codec, numbering, place, False)
+                offset = await self._sender(leader).send(place, leader.name, batch)
+            except KafkaError as error:
+                if not error.definite:
+                    doubt = error
+                if error.code in OTHER_ID and doubt is None:
+                    self._end(numbering)
+                    numbering = None  # nothing is there: the calls are numbered again
+                elif not error.retriable:
+                    self._fail(line, doubt or error, numbering, len(batch))
+                    return
+                if not await patience.pause():
+                    self._end(numbering)
+                    _refuse(calls, doubt or error)
+                    return
+                if error.code in NOT_LEADER or error.code < 0:
+                    await self._refresh(place)
+            else:
+                for call in calls:
+                    if not call.offset.done():
+                        call.offset.set_result(offset)
+                    offset += len(call.records)
+                return
+
+    async def _refresh(self, place: Place) -> None:
+        try:
+            await self._cluster.refresh([place.topic_id])
+        except KafkaError:
+            return
+
+    def _fail(self, line: Line, error: KafkaError, numbering: Numbering | None, size: int) -> None:
+        """A broker refused a batch. One of several calls may be at fault: each of them is tried alone."""
+        calls = line.under_way
+        if not error.definite or error.code in OTHER_ID | {46}:
+            self._end(numbering)
+        elif numbering is not None and size:
+            count = sum(len(call.records) for call in calls)
+            numbering.next[line.place] = (numbering.next[line.place] - count) & LAST_SEQUENCE
+        if error.definite and numbering is not None and len(calls) > 1:
+            for call in reversed(calls):
+                call.alone = True
+                line.waiting.appendleft(call)
+        else:
+            _refuse(calls, error)
+
+    async def _numbers(self) -> Numbering:
+        if self._numbering is None or (self._numbering.done() and self._numbering.exception()):
+            self._numbering = asyncio.create_task(self._identify())
+        return await asyncio.shield(self._numbering)
+
+    async def _identify(self) -> Numbering:
+        answer = await self._cluster.send_any(InitProducerIdRequest(None, 0))
+        if answer.error_code:
+            raise KafkaError.of(answer.error_code)
+        return Numbering(answer.producer_id, answer.producer_epoch)
+
+    def _end(self, numbering: Numbering | None) -> None:
+        present = self._numbering
+        if present is not None and present.done() and not present.exception() and present.result() is numbering:
+            self._numbering = None
+
+    def _sender(self, leader: Leader) -> "Sender":
+        sender = self._nodes.get(leader.node)
+        if sender is None:
+            sender = self._nodes[leader.node] = Sender(
+                self._cluster, leader.node, self._cluster.settings.request_timeout_ms * 3 // 4
+            )
+        return sender
+
+
+class Sender:
+    """One Produce after the other to a broker, each with the batches that wait by then."""
+
+    def __init__(self, cluster: KafkaCluster, node: int, timeout_ms: int) -> None:
+        self._cluster, self._node, self._timeout_ms = cluster, node, timeout_ms
+        self._waiting: dict[Place, tuple[str, bytes, asyncio.Future[int]]] = {}
+        self.task: asyncio.Task[None] | None = None
+
+    async def send(self, place: Place, name: str, batch: bytes) -> int:
+        outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting[place] = (name, batch, outcome)
+        if self.task is None or self.task.done():
+            self.task = asyncio.create_task(self._run())
+        return await outcome
+
+    async def _run(self) -> None:
+        while self._waiting:
+            waiting, self._waiting = self._waiting, {}
+            named = {place: (name, batch) for place, (name, batch, _) in waiting.items()}
+            results = await produce(self._cluster, self._node, named, self._timeout_ms, None)
+            for place, (_, _, outcome) in waiting.items():
+                found = results.get(place, KafkaError.of(-1, "the broker left a partition out of its answer"))
+                if outcome.done():
+                    continue
+                if isinstance(found, KafkaError):
+                    outcome.set_exception(found)
+                else:
+                    outcome.set_result(found)
+
+
+def _refuse(calls: Sequence[Call], error: KafkaError) -> None:
+    for call in calls:
+        if not call.offset.done():
+            call.offset.set_exception(error)

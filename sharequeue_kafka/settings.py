@@ -1,6 +1,7 @@
-"""How a client of Kafka reaches and convinces the brokers."""
+"""The settings of a client of Kafka: the brokers, and how it proves who calls."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
@@ -15,8 +16,9 @@ class KafkaSettings:
         bootstrap_servers: "HOST:PORT[,HOST:PORT...]"; one that answers is enough.
         ca_file: PEM of the authority that signed the brokers' certificates; empty means the machine's authorities.
         password: with PLAIN and SCRAM the password; with OAUTHBEARER the token.
-        password_file: a file that holds it; read at each connection, so that a token can be renewed. Wins over `password`.
+        password_file: a file that holds it, read at each connection; it wins over `password`.
         request_timeout_ms: how long an answer may take before the connection counts as broken.
+        call_timeout_ms: how long a call is tried again; longer than leaders take to move.
     """
 
     bootstrap_servers: str
@@ -27,4 +29,8 @@ class KafkaSettings:
     user: str = ""
     password: str = ""
     password_file: str = ""
-    request_timeout_ms: int = 10_000
+    request_timeout_ms: int = 5_000
+    call_timeout_ms: int = 15_000
+
+    def secret(self) -> str:
+        return Path(self.password_file).read_text().strip() if self.password_file else self.password

@@ -1,26 +1,229 @@
-"""Appends in Kafka transactions: a few transactional ids, each gathers the calls that wait into one transaction."""
+"""Appends in Kafka transactions: a few transactional ids, each gathers the calls that wait into one transaction.
 
+    InitProducerId ─▶ [AddPartitionsToTxn ─▶ Produce ─▶ EndTxn(commit)]…     a fault: InitProducerId, which aborts
+
+A slot is a transactional id in one of its lives. Whoever calls InitProducerId for the id begins the next life: an open
+transaction of the life before is aborted, and its producer is fenced.
+"""
+
+import asyncio
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sharequeue_kafka.cluster import KafkaCluster, Place
-from sharequeue_kafka.producing import NewRecord
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+
+from sharequeue_kafka.cluster import KafkaCluster, Leader, Place
+from sharequeue_kafka.connections import Patience
+from sharequeue_kafka.errors import NOT_LEADER, KafkaError
+from sharequeue_kafka.producing import CODECS, NewRecord, Numbering, encode, produce
+
+TRANSACTION: Final = 1
+"""The type of the coordinator."""
+FENCED: Final = frozenset({47, 48, 49, 53, 90})
+MOST_CALLS: Final = 100
+"""Gathered in one transaction."""
 
 
 class Slot(NamedTuple):
-    """A transactional id in one of its lives. A later life (a greater epoch, or another producer id) fences it."""
+    """A transactional id in one of its lives."""
 
     transactional_id: str
     producer_id: int
     epoch: int
 
 
-async def fence(cluster: KafkaCluster, transactional_id: str) -> Slot:
-    """End the transaction of a transactional id and all its producers, and answer the new life.
+class Coordinator:
+    """The broker that keeps the transactions of one transactional id."""
 
-    When it returns, an open transaction is aborted and one that was about to commit is committed, markers written.
+    def __init__(self, cluster: KafkaCluster, transactional_id: str) -> None:
+        self._cluster, self._id = cluster, transactional_id
+        self._node: int | None = None
+
+    async def ask(self, request: Any) -> Any:
+        """Send a request whose answer has one error code. Raises: KafkaError."""
+        if self._node is None:
+            found = await self._cluster.send_any(FindCoordinatorRequest(self._id, TRANSACTION))
+            if found.error_code:
+                raise KafkaError.of(found.error_code, f"no broker has the transactions of {self._id!r} now")
+            self._node = found.coordinator_id
+        try:
+            answer = await self._cluster.send(self._node, request, "transactions")
+        except KafkaError:
+            self._node = None
+            raise
+        code = getattr(answer, "error_code", 0)
+        if code in {14, 15, 16}:
+            self._node = None
+        if code:
+            raise KafkaError.of(code, f"transactional id {self._id!r}")
+        return answer
+
+    async def begin(self, timeout_ms: int) -> Slot:
+        """Begin the next life of the id, when the transaction of the one before has ended."""
+        answer = await self._cluster.again(lambda: self.ask(InitProducerIdRequest(self._id, timeout_ms)))
+        return Slot(self._id, answer.producer_id, answer.producer_epoch)
+
+
+async def fence(cluster: KafkaCluster, transactional_id: str, timeout_ms: int = 30_000) -> Slot:
+    """End the transaction of a transactional id and its producers, and answer the new life.
+
+    When it returns, an open transaction is aborted; one that was about to commit is committed, its markers written.
     """
-    raise NotImplementedError
+    return await Coordinator(cluster, transactional_id).begin(timeout_ms)
+
+
+class Call:
+    """Records of one caller, for the life that it named."""
+
+    def __init__(self, slot: Slot, parts: Mapping[Place, Sequence[NewRecord]]) -> None:
+        self.slot, self.parts = slot, parts
+        self.offsets: asyncio.Future[dict[Place, int]] = asyncio.get_running_loop().create_future()
+
+    def refuse(self, error: KafkaError) -> None:
+        if not self.offsets.done():
+            self.offsets.set_exception(error)
+
+
+class Doubt(Exception):
+    """A commit was asked for, and its outcome is not known."""
+
+
+class Lane:
+    """One transactional id of this process: its life, and the calls that wait for its next transaction."""
+
+    def __init__(self, cluster: KafkaCluster, transactional_id: str, codec: int, timeout_ms: int) -> None:
+        self._cluster, self._codec, self._timeout_ms = cluster, codec, timeout_ms
+        self._coordinator = Coordinator(cluster, transactional_id)
+        self._beginning: asyncio.Task[Slot] | None = None
+        self._numbering = Numbering(-1, -1)
+        self.waiting: list[Call] = []
+        self.taken = 0
+        self.task: asyncio.Task[None] | None = None
+
+    async def life(self) -> Slot:
+        """Answer the present life; the first, or one after a fault, is begun."""
+        if self._beginning is None or (self._beginning.done() and self._beginning.exception()):
+            self._beginning = asyncio.create_task(self._begin())
+        return await asyncio.shield(self._beginning)
+
+    async def _begin(self) -> Slot:
+        slot = await self._coordinator.begin(self._timeout_ms)
+        self._numbering = Numbering(slot.producer_id, slot.epoch)
+        return slot
+
+    async def run(self) -> None:
+        """Append until nothing waits."""
+        while self.waiting:
+            calls, self.waiting = self.waiting[:MOST_CALLS], self.waiting[MOST_CALLS:]
+            slot = None
+            try:
+                slot = await self.life()
+                ended = [call for call in calls if call.slot != slot]
+                calls = [call for call in calls if call.slot == slot and not call.offsets.done()]
+                for call in ended:
+                    call.refuse(
+                        KafkaError(
+                            90, "PRODUCER_FENCED", "the slot has begun another life", retriable=True, definite=True
+                        )
+                    )
+                if calls:
+                    await self._transaction(slot, calls)
+            except Exception as fault:
+                await self._abort(calls, fault)
+
+    async def _transaction(self, slot: Slot, calls: Sequence[Call]) -> None:
+        """Append the records of calls and commit. Raises: KafkaError, Doubt."""
+        patience = Patience(self._timeout_ms)
+        records: dict[Place, list[NewRecord]] = {}
+        starts: list[dict[Place, int]] = []
+        for call in calls:
+            starts.append({place: len(records.get(place, ())) for place in call.parts})
+            for place, new in call.parts.items():
+                records.setdefault(place, []).extend(new)
+        leaders = {place: await self._cluster.leader(place) for place in records}
+        await self._add(slot, leaders, patience)
+        batches = {place: encode(new, self._codec, self._numbering, place, True) for place, new in records.items()}
+        offsets = await self._produce(slot, batches, patience)
+        await self._commit(slot, patience)
+        for call, start in zip(calls, starts, strict=True):
+            if not call.offsets.done():
+                call.offsets.set_result({place: offsets[place] + skipped for place, skipped in start.items()})
+
+    async def _add(self, slot: Slot, leaders: Mapping[Place, Leader], patience: Patience) -> None:
+        topics: dict[str, list[int]] = {}
+        for place, leader in leaders.items():
+            topics.setdefault(leader.name, []).append(place.partition)
+        while True:
+            try:
+                answer = await self._coordinator.ask(AddPartitionsToTxnRequest(*slot, list(topics.items())))
+                codes = {code for _, partitions in answer.errors for _, code in partitions} - {0, 55}
+                if not codes:
+                    return
+                raise KafkaError.of(min(codes, key=lambda code: KafkaError.of(code).retriable))
+            except KafkaError as error:
+                if not error.retriable or not await patience.pause():
+                    raise
+
+    async def _produce(self, slot: Slot, batches: Mapping[Place, bytes], patience: Patience) -> dict[Place, int]:
+        """Append the batches, each again as it is until its outcome is known."""
+        offsets: dict[Place, int] = {}
+        while True:
+            by_node: dict[int, dict[Place, tuple[str, bytes]]] = {}
+            for place in batches.keys() - offsets.keys():
+                leader = await self._cluster.leader(place)
+                by_node.setdefault(leader.node, {})[place] = (leader.name, batches[place])
+            timeout_ms = self._cluster.settings.request_timeout_ms * 3 // 4
+            answers = await asyncio.gather(
+                *(
+                    produce(self._cluster, node, named, timeout_ms, slot.transactional_id)
+                    for node, named in by_node.items()
+                )
+            )
+            faults: dict[Place, KafkaError] = {}
+            for place, found in (each for answer in answers for each in answer.items()):
+                if isinstance(found, KafkaError):
+                    faults[place] = found
+                else:
+                    offsets[place] = found
+            if len(offsets) == len(batches):
+                return offsets
+            fault = next((each for each in faults.values() if not each.retriable), None)
+            if fault is not None or not await patience.pause():
+                raise fault or next(iter(faults.values()), KafkaError.of(-1))
+            moved = {place.topic_id for place, each in faults.items() if each.code in NOT_LEADER or each.code < 0}
+            await self._cluster.refresh(moved)
+
+    async def _commit(self, slot: Slot, patience: Patience) -> None:
+        """Commit, and ask again while no answer comes: the coordinator takes a repeat for the same commit."""
+        doubt = False
+        while True:
+            try:
+                await self._coordinator.ask(EndTxnRequest(*slot, True))
+                return
+            except KafkaError as error:
+                doubt = doubt or not error.definite
+                if error.retriable and await patience.pause():
+                    continue
+                if doubt:
+                    raise Doubt(str(error)) from error
+                raise
+
+    async def _abort(self, calls: Sequence[Call], fault: Exception) -> None:
+        """Begin another life, which ends the open transaction, and refuse the calls."""
+        self._beginning = None
+        definite = not isinstance(fault, Doubt)
+        try:
+            await self.life()
+        except KafkaError as error:
+            definite, fault = False, error if definite else fault
+        code, name, retriable = -1, "NOT_ANSWERED", True
+        if definite:
+            code, name, retriable = 87, "INVALID_RECORD", False
+        if isinstance(fault, KafkaError):
+            code, name, retriable = fault.code, fault.name, fault.retriable or fault.code in FENCED
+        for call in calls:
+            call.refuse(KafkaError(code, name, str(fault), retriable=retriable, definite=definite))
 
 
 class TransactionalSlots:
@@ -29,18 +232,30 @@ class TransactionalSlots:
     def __init__(
         self, cluster: KafkaCluster, ids: Sequence[str], compression: str = "lz4", timeout_ms: int = 30_000
     ) -> None:
-        self._cluster = cluster
+        self._lanes = {each: Lane(cluster, each, CODECS[compression], timeout_ms) for each in ids}
 
     async def take(self) -> Slot:
-        """Answer the slot with the fewest waiting calls, for an intent. It is fenced once when it is first used."""
-        raise NotImplementedError
+        """Answer the slot with the fewest calls that wait, for an intent. It is fenced when it is first used."""
+        lane = min(self._lanes.values(), key=lambda each: (len(each.waiting), each.taken))
+        lane.taken += 1
+        return await lane.life()
 
     async def append(self, slot: Slot, parts: Mapping[Place, Sequence[NewRecord]]) -> dict[Place, int]:
         """Append to all places in one transaction and commit; answers the first offset of each.
 
-        Raises: KafkaError; definite when the slot's life is over before it began, or the transaction was aborted.
+        Raises: KafkaError; definite when the slot's life was over before it began, or the transaction was aborted.
         """
-        raise NotImplementedError
+        lane = self._lanes[slot.transactional_id]
+        call = Call(slot, parts)
+        lane.waiting.append(call)
+        if lane.task is None or lane.task.done():
+            lane.task = asyncio.create_task(lane.run())
+        return await call.offsets
 
     async def close(self) -> None:
-        raise NotImplementedError
+        """End; the coordinator aborts what is open."""
+        for lane in self._lanes.values():
+            if lane.task is not None:
+                lane.task.cancel()
+            for call in lane.waiting:
+                call.refuse(KafkaError.unreached("", "the producer is closed"))

@@ -1,0 +1,175 @@
+"""The requests that aiokafka lacks, each in one version. Source: the message schemas of Apache Kafka.
+
+A form is a request and its answer, both written as Kafka's schemas: `name:type`, `name:type*` for a list, and
+`name[...]` for a list of structs. `FORM(value, ...)` is a request that a connection of aiokafka sends. An answer comes
+as tuples in the order of its schema; in a flexible version the last value of each tuple is its tagged fields.
+"""
+
+import re
+import uuid
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any, Final
+
+from aiokafka.protocol.api import RequestHeader_v1, RequestHeader_v2, ResponseHeader_v0, ResponseHeader_v1
+from aiokafka.protocol.types import (
+    Array,
+    Boolean,
+    CompactArray,
+    CompactBytes,
+    CompactString,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    String,
+    TaggedFields,
+)
+
+from sharequeue_kafka.errors import KafkaError
+
+NO_ID: Final = "00000000-0000-0000-0000-000000000000"
+
+
+class Uuid:
+    """The canonical text of a uuid."""
+
+    @staticmethod
+    def encode(value: str) -> bytes:
+        return uuid.UUID(value).bytes
+
+    @staticmethod
+    def decode(data: BytesIO) -> str:
+        return str(uuid.UUID(bytes=data.read(16)))
+
+
+PLAIN: Final = {"i8": Int8, "i16": Int16, "i32": Int32, "i64": Int64, "bool": Boolean, "text": String("utf-8")}
+FLEXIBLE: Final = {**PLAIN, "text": CompactString("utf-8"), "bytes": CompactBytes, "uuid": Uuid}
+
+
+def schema(text: str, *, flexible: bool) -> Any:
+    """Read a schema. Strings and lists are compact in a flexible version."""
+    return _struct(iter(re.findall(r"\w+\[|\]|\w+:\w+\*?", text)), flexible)
+
+
+def _struct(words: Iterator[str], flexible: bool) -> Any:
+    fields: list[tuple[str, Any]] = []
+    for word in words:
+        if word == "]":
+            break
+        name, _, kind = word.rstrip("*[").partition(":")
+        of = (FLEXIBLE if flexible else PLAIN)[kind] if kind else _struct(words, flexible)
+        if word[-1] in "*[":
+            items = CompactArray(Int8) if flexible else Array(Int8)
+            items.array_of = of
+            of = items
+        fields.append((name, of))
+    if flexible:
+        fields.append(("tags", TaggedFields))
+    return Schema(*fields)
+
+
+class Form:
+    """One version of a request and its answer."""
+
+    def __init__(self, key: int, version: int, request: str, answer: str, *, flexible: bool = True) -> None:
+        self.API_KEY, self.API_VERSION, self.flexible = key, version, flexible
+        self.request, self.answer = schema(request, flexible=flexible), schema(answer, flexible=flexible)
+
+    def __call__(self, *values: Any) -> "Filled":
+        return Filled(self, (*values, {}) if self.flexible else values)
+
+    def decode(self, data: BytesIO) -> "Unread":
+        return Unread(self.answer, data)
+
+
+class Unread:
+    """An answer whose bytes are still to be decoded: those of thousands of topics in a thread."""
+
+    def __init__(self, answer: Any, data: BytesIO) -> None:
+        self._answer, self._data = answer, data
+        self.size = len(data.getbuffer())
+
+    def read(self) -> tuple[Any, ...]:
+        values: tuple[Any, ...] = self._answer.decode(self._data)
+        return values
+
+
+class Filled:
+    """A request, as a connection of aiokafka takes it."""
+
+    def __init__(self, form: Form, values: tuple[Any, ...]) -> None:
+        self._form, self._values = form, values
+        self.API_KEY, self.API_VERSION, self.RESPONSE_TYPE = form.API_KEY, form.API_VERSION, form
+
+    def prepare(self, versions: dict[int, tuple[int, int]]) -> "Filled":
+        """Raises: KafkaError: the broker does not know the version."""
+        low, high = versions.get(self.API_KEY, (-1, -1))
+        if not low <= self.API_VERSION <= high:
+            raise KafkaError.of(
+                35,
+                f"the broker has versions {low} to {high} of request {self.API_KEY}, not {self.API_VERSION}:"
+                " Kafka 3.1 or later is needed",
+            )
+        return self
+
+    def build_request_header(self, correlation_id: int, client_id: str) -> Any:
+        header = RequestHeader_v2 if self._form.flexible else RequestHeader_v1
+        return header(self, correlation_id=correlation_id, client_id=client_id)
+
+    def encode(self) -> bytes:
+        encoded: bytes = self._form.request.encode(self._values)
+        return encoded
+
+    def parse_response_header(self, data: BytesIO) -> Any:
+        return (ResponseHeader_v1 if self._form.flexible else ResponseHeader_v0).decode(data)
+
+
+METADATA: Final = Form(
+    3,
+    12,
+    "topics[id:uuid name:text] auto_create:bool operations:bool",
+    "throttle_ms:i32 brokers[node:i32 host:text port:i32 rack:text] cluster_id:text controller:i32"
+    " topics[error:i16 name:text id:uuid internal:bool partitions[error:i16 partition:i32 leader:i32 leader_epoch:i32"
+    " replicas:i32* in_sync:i32* offline:i32*] operations:i32]",
+)
+FETCH: Final = Form(
+    1,
+    13,
+    "replica:i32 max_wait_ms:i32 min_bytes:i32 max_bytes:i32 isolation:i8 session_id:i32 session_epoch:i32"
+    " topics[id:uuid partitions[partition:i32 current_epoch:i32 offset:i64 last_epoch:i32 log_start:i64 max_bytes:i32]]"
+    " forgotten[id:uuid partitions:i32*] rack:text",
+    "throttle_ms:i32 error:i16 session_id:i32 topics[id:uuid partitions[partition:i32 error:i16 high_watermark:i64"
+    " last_stable:i64 log_start:i64 aborted[producer_id:i64 first_offset:i64] preferred:i32 batches:bytes]]",
+)
+DIVERGING: Final = 0
+"""The tag of a partition of a Fetch's answer that says where the log parts from the reader's history."""
+DIVERGING_END: Final = schema("epoch:i32 end_offset:i64", flexible=True)
+LIST_OFFSETS: Final = Form(
+    2,
+    4,
+    "replica:i32 isolation:i8 topics[name:text partitions[partition:i32 current_epoch:i32 timestamp:i64]]",
+    "throttle_ms:i32 topics[name:text partitions[partition:i32 error:i16 timestamp:i64 offset:i64 leader_epoch:i32]]",
+    flexible=False,
+)
+OFFSET_FOR_LEADER_EPOCH: Final = Form(
+    23,
+    3,
+    "replica:i32 topics[name:text partitions[partition:i32 current_epoch:i32 epoch:i32]]",
+    "throttle_ms:i32 topics[name:text partitions[error:i16 partition:i32 leader_epoch:i32 end_offset:i64]]",
+    flexible=False,
+)
+INCREMENTAL_ALTER_CONFIGS: Final = Form(
+    44,
+    0,
+    "resources[type:i8 name:text configs[name:text operation:i8 value:text]] validate_only:bool",
+    "throttle_ms:i32 resources[error:i16 message:text type:i8 name:text]",
+    flexible=False,
+)
+DELETE_TOPICS: Final = Form(
+    20,
+    6,
+    "topics[name:text id:uuid] timeout_ms:i32",
+    "throttle_ms:i32 topics[name:text id:uuid error:i16 message:text]",
+)

@@ -1,0 +1,92 @@
+"""What an administrator asks of a real cluster."""
+
+import asyncio
+import uuid
+
+import pytest
+
+from sharequeue.repeats import Every
+from sharequeue_kafka.cluster import KafkaCluster, LogOffset, Place
+from sharequeue_kafka.errors import KafkaError
+from sharequeue_kafka.settings import KafkaSettings
+from tests.kafka_log.brokers import Brokers
+from tests.kafka_log.clusters import cluster_of, foreign, new_topic
+
+
+def test_a_topic_has_an_id_settings_and_partitions(kafka: Brokers) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster:
+            name, places = await new_topic(cluster, 2, retention_ms="5000", cleanup_policy="delete")
+            (topic,) = await cluster.topics([name, "absent"])
+            assert topic.id == places[0].topic_id == str(uuid.UUID(topic.id))
+            assert not topic.internal
+            configs = await cluster.describe_configs(name)
+            assert configs["retention.ms"] == ("5000", False)
+            assert configs["max.message.bytes"].is_default
+            await cluster.incremental_alter_configs(name, {"max.message.bytes": "2000000", "retention.ms": None})
+            async for _ in Every(0.01):  # the controller has it, a broker learns it
+                if not (configs := await cluster.describe_configs(name))["max.message.bytes"].is_default:
+                    break
+            assert configs["max.message.bytes"] == ("2000000", False)
+            assert configs["retention.ms"].is_default
+            assert configs["cleanup.policy"] == ("delete", False), "a setting that is not named stays"
+            assert len((await cluster.add_partitions(name, 4)).partitions) == 4
+            assert name in {each.name for each in await cluster.topics()}
+            with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
+                await cluster.create_topic(name, 1)
+            with pytest.raises(KafkaError, match="INVALID_CONFIG"):
+                await cluster.incremental_alter_configs(name, {"retention.ms": "soon"})
+
+    asyncio.run(play())
+
+
+def test_a_topic_that_was_made_again_is_another(kafka: Brokers) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster:
+            name, (place,) = await new_topic(cluster)
+            await cluster.delete_topic(place.topic_id)
+            await cluster.delete_topic(place.topic_id)  # gone already
+            again = await cluster.again(lambda: cluster.create_topic(name, 1))
+            assert again.id != place.topic_id
+            assert await cluster.topic(place.topic_id) is None
+            assert await cluster.topic(again.id) == again
+            with pytest.raises(KafkaError) as refused:
+                await cluster.leader(place)
+            assert refused.value.name == "UNKNOWN_TOPIC_ID"
+
+    asyncio.run(play())
+
+
+def test_ends_times_and_epochs_of_logs(kafka: Brokers) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster, foreign(kafka) as producer:
+            name, (place, empty) = await new_topic(cluster, 2)
+            for number in range(5):
+                await producer.send_and_wait(name, b"%d" % number, partition=0, timestamp_ms=1000 + number)
+            absent = Place(place.topic_id, 7)
+            latest = await cluster.list_offsets([place, empty, absent], "latest")
+            assert latest[place] == LogOffset(5, -1, 0)
+            assert isinstance(latest[empty], LogOffset)
+            assert latest[empty].offset == 0
+            fault = latest[absent]
+            assert isinstance(fault, KafkaError)
+            assert fault.name == "UNKNOWN_TOPIC_OR_PARTITION"
+            assert (await cluster.list_offsets([place], 1003))[place] == LogOffset(3, 1003, 0)
+            assert (await cluster.list_offsets([place], 2000))[place] == LogOffset(-1, -1, -1)
+            assert await cluster.delete_records({place: 2}) == {place: 2}
+            assert (await cluster.list_offsets([place], "earliest"))[place] == LogOffset(2, -1, 0)
+            assert await cluster.end_of_epoch(place, 0) == (0, 5)
+
+    asyncio.run(play())
+
+
+def test_without_a_broker_the_error_says_which_was_tried() -> None:
+    async def play() -> None:
+        cluster = KafkaCluster(KafkaSettings("127.0.0.1:1", call_timeout_ms=10))
+        with pytest.raises(KafkaError) as refused:
+            await cluster.start()
+        assert (refused.value.name, refused.value.definite) == ("NOT_REACHED", True)
+        assert "127.0.0.1:1" in refused.value.message
+        await cluster.close()
+
+    asyncio.run(play())

@@ -1,0 +1,199 @@
+"""Appends on a real broker: plain and idempotent, and in transactions that others fence."""
+
+import asyncio
+import uuid
+
+import pytest
+
+from sharequeue_kafka.cluster import Place
+from sharequeue_kafka.errors import KafkaError
+from sharequeue_kafka.partitioner import partition_of
+from sharequeue_kafka.producing import IdempotentProducer, NewRecord
+from sharequeue_kafka.transactions import TransactionalSlots, fence
+from tests.kafka_log.brokers import Brokers
+from tests.kafka_log.clusters import cluster_of, foreign, new, new_topic, read
+
+
+def test_appends_of_a_moment_are_one_batch_and_each_learns_its_offset(kafka: Brokers) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster:
+            _, (first, second) = await new_topic(cluster, 2)
+            producer = IdempotentProducer(cluster)
+            headers = (("h", b"1"), ("h", None))
+            assert await producer.append(first, [NewRecord(None, None, headers, 5)]) == 0
+            offsets = await asyncio.gather(
+                *(producer.append(first, [new(f"{number}-0"), new(f"{number}-1")]) for number in range(100)),
+                producer.append(second, [new("other", b"key")]),
+            )
+            assert offsets == [*range(1, 201, 2), 0]
+            records = await read(cluster, first)
+            assert tuple(records[0]) == (0, 5, None, None, list(headers))
+            assert [each.value for each in records[1:]] == [f"{each // 2}-{each % 2}".encode() for each in range(200)]
+            await producer.close()
+
+    asyncio.run(play())
+
+
+def test_a_refused_call_fails_alone_and_the_next_go_on(kafka: Brokers) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster:
+            _, (place,) = await new_topic(cluster, max_message_bytes="10000")
+            producer = IdempotentProducer(cluster, compression="none")
+            found = await asyncio.gather(
+                producer.append(place, [new("a")]),
+                producer.append(place, [new("b" * 20_000)]),
+                producer.append(place, [new("c")]),
+                producer.append(place, [NewRecord(None, b"", (), 2**70)]),
+                return_exceptions=True,
+            )
+            faults = [each for each in found if isinstance(each, KafkaError)]
+            assert [(each.name, each.definite, each.retriable) for each in faults][:1] == [
+                ("MESSAGE_SIZE_TOO_LARGE", True, False)
+            ]
+            assert await producer.append(place, [new("d")]) == len(await read(cluster, place)) - 1
+            absent = Place(str(uuid.uuid4()), 0)
+            with pytest.raises(KafkaError) as refused:
+                await producer.append(absent, [new("e")])
+            assert (refused.value.name, refused.value.definite) == ("UNKNOWN_TOPIC_ID", True)
+            await producer.close()
+
+    asyncio.run(play())
+
+
+def test_keys_go_where_a_foreign_producer_puts_them(kafka: Brokers) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster, foreign(kafka) as producer:
+            name, _ = await new_topic(cluster, 7)
+            for key in (b"", b"a", b"order-17", "schlüssel".encode()):
+                assert (await producer.send_and_wait(name, b"", key)).partition == partition_of(key, 7)
+
+    asyncio.run(play())
+
+
+def slot_ids(count: int) -> list[str]:
+    return [f"slot-{uuid.uuid4()}" for _ in range(count)]
+
+
+def test_calls_that_wait_share_a_transaction_over_places(kafka: Brokers) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster:
+            _, (first, second) = await new_topic(cluster, 2)
+            slots = TransactionalSlots(cluster, slot_ids(1))
+            slot = await slots.take()
+            found = await asyncio.gather(
+                slots.append(slot, {first: [new("a"), new("b")], second: [new("c")]}),
+                slots.append(slot, {first: [new("d")]}),
+            )
+            assert found == [{first: 0, second: 0}, {first: 2}]
+            assert await slots.append(slot, {first: [new("e")]}) == {first: 4}, "after the marker of the commit"
+            assert [each.value for each in await read(cluster, first, committed=True)] == [b"a", b"b", b"d", b"e"]
+            await slots.close()
+
+    asyncio.run(play())
+
+
+def test_a_fenced_slot_writes_nothing_and_says_so(kafka: Brokers) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster, cluster_of(kafka) as elsewhere:
+            _, (place,) = await new_topic(cluster)
+            slots = TransactionalSlots(cluster, slot_ids(1))
+            slot = await slots.take()
+            later = await fence(elsewhere, slot.transactional_id)
+            assert (later.producer_id, later.epoch) > (slot.producer_id, slot.epoch)
+            for _ in range(2):  # refused by the coordinator, then because the life is over
+                with pytest.raises(KafkaError) as refused:
+                    await slots.append(slot, {place: [new("late")]})
+                assert (refused.value.definite, refused.value.retriable) == (True, True)
+            assert await slots.append(await slots.take(), {place: [new("next")]})
+            assert [each.value for each in await read(cluster, place, committed=True)] == [b"next"]
+            await slots.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("step", ["AddPartitionsToTxnRequest", "ProduceRequest", "EndTxnRequest"])
+def test_fencing_between_the_steps_ends_in_all_or_nothing(kafka: Brokers, step: str) -> None:
+    """Another process fences the slot before a step is sent, as one does that finds the intent open."""
+
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster, cluster_of(kafka) as elsewhere:
+            _, (place,) = await new_topic(cluster)
+            slots = TransactionalSlots(cluster, slot_ids(1))
+            slot = await slots.take()
+            send, fenced = cluster.send, False
+
+            async def late(node: int, request: object, purpose: str = "") -> object:
+                nonlocal fenced
+                if type(request).__name__ == step and not fenced:
+                    fenced = True
+                    await fence(elsewhere, slot.transactional_id)
+                return await send(node, request, purpose)
+
+            cluster.send = late  # type: ignore[method-assign]
+            with pytest.raises(KafkaError) as refused:
+                await slots.append(slot, {place: [new("late")]})
+            assert refused.value.definite
+            assert await read(cluster, place, committed=True) == []
+            await slots.append(await slots.take(), {place: [new("next")]})
+            assert [each.value for each in await read(cluster, place, committed=True)] == [b"next"]
+            await slots.close()
+
+    asyncio.run(play())
+
+
+def test_an_answer_that_is_lost_is_asked_for_again_and_nothing_is_doubled(kafka: Brokers) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster:
+            _, (place,) = await new_topic(cluster)
+            send, lost = cluster.send, set[str]()
+
+            async def once_lost(node: int, request: object, purpose: str = "") -> object:
+                answer = await send(node, request, purpose)
+                kind = type(request).__name__
+                if kind in {"ProduceRequest", "EndTxnRequest"} and kind not in lost:
+                    lost.add(kind)
+                    raise KafkaError.silent("here", "its answer is lost")
+                return answer
+
+            cluster.send = once_lost  # type: ignore[method-assign]
+            producer = IdempotentProducer(cluster)
+            assert await producer.append(place, [new("plain")]) == 0
+            assert await producer.append(place, [new("plain too")]) == 1
+            lost.clear()
+            slots = TransactionalSlots(cluster, slot_ids(1))
+            assert await slots.append(await slots.take(), {place: [new("keyed")]}) == {place: 2}
+            values = [each.value for each in await read(cluster, place, committed=True)]
+            assert values == [b"plain", b"plain too", b"keyed"]
+            await asyncio.gather(producer.close(), slots.close())
+
+    asyncio.run(play())
+
+
+def test_an_append_whose_time_ends_is_in_doubt_and_those_behind_it_go_on(kafka: Brokers) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster:
+            _, (place,) = await new_topic(cluster)
+            producer = IdempotentProducer(cluster, timeout_ms=100)
+            await producer.append(place, [new("before")])
+            send, silent = cluster.send, True
+
+            async def unanswered(node: int, request: object, purpose: str = "") -> object:
+                answer = await send(node, request, purpose)
+                if silent and type(request).__name__ == "ProduceRequest":
+                    raise KafkaError.silent("here", "its answer is lost")
+                return answer
+
+            cluster.send = unanswered  # type: ignore[method-assign]
+            doubtful = asyncio.create_task(producer.append(place, [new("in doubt")]))
+            await asyncio.sleep(0)
+            behind = asyncio.create_task(producer.append(place, [new("behind")]))
+            with pytest.raises(KafkaError) as refused:
+                await doubtful
+            assert (refused.value.name, refused.value.definite) == ("NOT_ANSWERED", False)
+            silent = False
+            await behind
+            values = [each.value for each in await read(cluster, place)]
+            assert values == [b"before", b"in doubt", b"behind"], "once each: the batch was repeated as it was"
+            await producer.close()
+
+    asyncio.run(play())
