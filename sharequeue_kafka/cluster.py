@@ -76,6 +76,7 @@ class KafkaCluster:
         self._connections = Connections(settings)
         self._brokers: dict[int, Address] = {}
         self._controller = -1
+        self.cluster_id = ""
         self._topics: dict[str, KafkaTopic] = {}
 
     async def start(self) -> None:
@@ -121,7 +122,7 @@ class KafkaCluster:
         """Ask for topics by (id, name), and learn where they are led."""
         asked = None if wanted is None else list(wanted)
         request = requests.METADATA([(*each, {}) for each in asked] if asked is not None else None, False, False)
-        _, brokers, _, self._controller, topics, _ = await self.again(lambda: self.send_any(request))
+        _, brokers, self.cluster_id, self._controller, topics, _ = await self.again(lambda: self.send_any(request))
         self._brokers = {node: (host, port) for node, host, port, *_ in brokers} or self._brokers
         found = []
         for error, name, topic_id, internal, partitions, *_ in topics:
@@ -227,13 +228,16 @@ class KafkaCluster:
 
     # Settings
 
-    async def describe_configs(self, name: str) -> dict[str, Config]:
-        """Answer each setting of a topic that is no secret."""
-        answer = await self.again(lambda: self.send_any(DescribeConfigsRequest([(TOPIC, name, None)])))
-        ((code, message, _, _, entries),) = answer.resources
-        if code:
-            raise KafkaError.of(code, message)
-        return {key: Config(value, source != OF_TOPIC) for key, value, _, source, *_ in entries}
+    async def describe_configs(self, names: Sequence[str]) -> dict[str, dict[str, Config]]:
+        """Answer each setting of topics that is no secret; a topic that is absent is left out."""
+        request = DescribeConfigsRequest([(TOPIC, name, None) for name in names])
+        found = {}
+        for code, message, _, name, entries in (await self.again(lambda: self.send_any(request))).resources:
+            if code == 0:
+                found[name] = {key: Config(value, source != OF_TOPIC) for key, value, _, source, *_ in entries}
+            elif code != 3:
+                raise KafkaError.of(code, message)
+        return found
 
     async def incremental_alter_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Set what `changes` names; None takes a setting back to its default. Raises: KafkaError INVALID_CONFIG, ..."""

@@ -20,12 +20,12 @@ def test_a_topic_has_an_id_settings_and_partitions(kafka: Brokers) -> None:
             (topic,) = await cluster.topics([name, "absent"])
             assert topic.id == places[0].topic_id == str(uuid.UUID(topic.id))
             assert not topic.internal
-            configs = await cluster.describe_configs(name)
+            configs = (await cluster.describe_configs([name]))[name]
             assert configs["retention.ms"] == ("5000", False)
             assert configs["max.message.bytes"].is_default
             await cluster.incremental_alter_configs(name, {"max.message.bytes": "2000000", "retention.ms": None})
             async for _ in Every(0.01):  # the controller has it, a broker learns it
-                if not (configs := await cluster.describe_configs(name))["max.message.bytes"].is_default:
+                if not (configs := (await cluster.describe_configs([name]))[name])["max.message.bytes"].is_default:
                     break
             assert configs["max.message.bytes"] == ("2000000", False)
             assert configs["retention.ms"].is_default

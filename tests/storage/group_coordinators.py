@@ -22,14 +22,14 @@ SHARDS = 4
 
 
 @asynccontextmanager
-async def running(database_url: str, **bounds: int) -> AsyncIterator[GroupCoordinator]:
+async def running(database_url: str, **bounds: Any) -> AsyncIterator[GroupCoordinator]:
     """A group coordinator that owns everything. No share coordinator is there to be called."""
     async with instance(database_url, "test", **bounds) as (coordinator, _):
         yield coordinator
 
 
 @asynccontextmanager
-async def instance(database_url: str, node_id: str, **bounds: int) -> AsyncIterator[tuple[GroupCoordinator, Ownership]]:
+async def instance(database_url: str, node_id: str, **bounds: Any) -> AsyncIterator[tuple[GroupCoordinator, Ownership]]:
     """One of several. Of one node id the last one started owns everything at once. Nobody follows the changes."""
 
     async def connect() -> Any:

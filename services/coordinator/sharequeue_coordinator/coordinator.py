@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from sharequeue.clock import Clock
@@ -22,10 +23,12 @@ from sharequeue_coordinator.groups.share_states import ShareStates
 from sharequeue_coordinator.groups.summaries import Summaries
 from sharequeue_coordinator.groups.totals import Totals
 from sharequeue_coordinator.metadata.access import AccessAdmin
+from sharequeue_coordinator.metadata.kafka_topics import KafkaTopics
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.topic_admin import TopicAdmin
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
+from sharequeue_kafka.cluster import KafkaCluster
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,8 @@ class GroupCoordinator:
         max_topics: int = 10_000,
         max_groups: int = 100_000,
         max_share_partitions: int = 20_000_000,
+        kafka: KafkaCluster | None = None,
+        kafka_topics: str = "*",
     ) -> None:
         self._database = database
         self.health = database.health
@@ -63,7 +68,8 @@ class GroupCoordinator:
             kafka_defaults=kafka_defaults,
             topic_gone=self._forget_topic,
         )
-        self.topics = TopicAdmin(
+        rooms = TopicAdmin if kafka is None else partial(KafkaTopics, kafka=kafka, shown=kafka_topics)
+        self.topics: TopicAdmin = rooms(
             database,
             self.metadata,
             share_coordinators,

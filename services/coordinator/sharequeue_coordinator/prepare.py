@@ -11,6 +11,7 @@ from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.postgres_connection import Learn
 from sharequeue.protocol.shards import CLUSTER_SHARD
 from sharequeue.service.addresses import node_name, own_url
+from sharequeue.service.kafka_settings import kafka_settings
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.service import Service
 from sharequeue.service.time_line import TimeLine
@@ -19,6 +20,7 @@ from sharequeue_coordinator.database import TRY_WRITE, Database
 from sharequeue_coordinator.http.app import create_group_coordinator_app
 from sharequeue_coordinator.metadata.store import CHANGES_CHANNEL
 from sharequeue_coordinator.settings import Settings
+from sharequeue_kafka.cluster import KafkaCluster
 
 NAME: Final = "sharequeue-coordinator"
 SETTINGS: Final = {"idle_in_transaction_session_timeout": "2s", "statement_timeout": "9s"}
@@ -54,6 +56,10 @@ async def prepare(settings: Settings) -> Service:
     pool = await open_pool(settings.database_url, time_line.learn)
     database = Database(pool, ownership, time_line, PostgresHealth(connect, TRY_WRITE))
     await database.health.look()
+    brokers = kafka_settings(settings)
+    kafka = None if brokers is None else KafkaCluster(brokers)
+    if kafka is not None:
+        await kafka.start()
     share_coordinators = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
     coordinator = GroupCoordinator(
         database,
@@ -69,7 +75,10 @@ async def prepare(settings: Settings) -> Service:
         max_topics=settings.max_topics,
         max_groups=settings.max_groups,
         max_share_partitions=settings.max_share_partitions,
+        kafka=kafka,
+        kafka_topics=settings.kafka_topics,
     )
+    await coordinator.topics.bind()
     time_line.forget(coordinator.metadata.forget)
     ownership.listen(CHANGES_CHANNEL, coordinator.metadata.look)
     await coordinator.metadata.load()
@@ -83,11 +92,14 @@ async def prepare(settings: Settings) -> Service:
     async def close() -> None:
         await ownership.close()
         await database.health.close()
+        if kafka is not None:
+            await kafka.close()
         await share_coordinators.close()
 
     loops = (
         ownership.run,
         coordinator.follow,
+        *coordinator.topics.loops,
         coordinator.metadata.gateways.watch_leases,
         coordinator.sessions.watch,
         coordinator.empty_groups.watch,

@@ -39,6 +39,9 @@ class Settings(CoordinatorSettings, frozen=True, kw_only=True):
     """The password of the user; with OAUTHBEARER the token."""
     kafka_password_file: str = ""
     """A file that has it. It is read again for each connection, so that a token can be renewed."""
+    kafka_topics: str = "*"
+    """Which topics of Kafka are shown: names, also with `*` and `?`, separated by commas. Internal ones never are. A
+    topic that was shown once stays until it is deleted in Kafka."""
     port: Port = 8081
     """The port to bind; 0 takes any free one."""
     kafka_defaults: bool = False

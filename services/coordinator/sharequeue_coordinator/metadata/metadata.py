@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from sharequeue import access_store
 from sharequeue.clock import Clock
@@ -49,6 +49,8 @@ class Metadata:
         self.access = 0
         """The revision of keys and rights."""
         self.feed = ChangeFeed()
+        self.ask_for: Callable[[Sequence[str]], Awaitable[None]] | None = None
+        """Asks for topics by names that are not known, where topics are made by other means, too."""
         self.gateways = Gateways(database.query, self.lead, database.leads, clock, lease_ms=gateway_lease_ms)
 
     # Learning
@@ -170,6 +172,9 @@ class Metadata:
         """Topics by name or id, with every committed change; without the database, as this instance knows them."""
         try:
             await self.catch_up()
+            unknown = [name for name in names if name not in self.by_name]
+            if unknown and self.ask_for is not None:
+                await self.ask_for(unknown)
         except StorageError:
             if self._loaded_at != self._database.time_line.number:
                 raise  # what it knows may be gone
@@ -193,5 +198,5 @@ class Metadata:
             name=topic.name,
             topic_id=topic.topic_id,
             partitions=topic.partitions,
-            config=topic_rules.config_in_force(topic.config, self._kafka_defaults),
+            config={**topic.config, **topic_rules.config_in_force(topic.config, self._kafka_defaults)},
         )

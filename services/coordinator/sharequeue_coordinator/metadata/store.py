@@ -55,13 +55,28 @@ async def topics_by_id(connection: Connection, topic_ids: Sequence[str]) -> list
     return [_topic(row) for row in rows]
 
 
+async def bind_record_log(connection: Connection, kafka_cluster_id: str | None) -> str | None:
+    """Take a database without topics for a Kafka cluster (None: for PostgreSQL, as it is).
+
+    Returns: the id of the cluster that it belongs to; None: it belongs to PostgreSQL.
+    """
+    if kafka_cluster_id is not None:
+        await connection.execute(
+            """INSERT INTO groups.record_log (kafka_cluster_id)
+               SELECT $1 WHERE NOT EXISTS (SELECT FROM groups.topics) ON CONFLICT DO NOTHING""",
+            kafka_cluster_id,
+        )
+    bound: str | None = await connection.fetchval("SELECT kafka_cluster_id FROM groups.record_log")
+    return bound
+
+
 async def insert_topic(connection: Connection, fence: Fence, new: TopicRow) -> None:
     """Create a topic, unless one of that name exists."""
     await connection.execute(
         """WITH made AS (
              INSERT INTO groups.topics (topic_id, name, partitions, config)
              SELECT $3, $4, $5, $6::jsonb FROM groups.held($1, $2)
-             ON CONFLICT (name) WHERE NOT deleting DO NOTHING RETURNING topic_id)
+             ON CONFLICT DO NOTHING RETURNING topic_id)
            SELECT groups.note_change(topic_id, NULL) FROM made""",
         *fence,
         new.topic_id,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from sharequeue import background
@@ -13,6 +13,7 @@ from sharequeue.protocol.configs import TOPIC_CONFIGS, changed_config
 from sharequeue.protocol.errors import StorageError, TopicAlreadyExists
 from sharequeue.protocol.messages.leaders import DeleteTopicRecordsRequest
 from sharequeue.protocol.messages.topics import Topic
+from sharequeue.service.settings import SettingsError
 from sharequeue_coordinator.database import Database, Fence
 from sharequeue_coordinator.metadata import store, topic_rules
 from sharequeue_coordinator.metadata.metadata import Metadata
@@ -48,8 +49,16 @@ class TopicAdmin:
         self._cluster_token = cluster_token
         self._max_topics = max_topics
         self._max_partitions = max_partitions
+        self._leads = database.leads
         self._lock = asyncio.Lock()
         self._catching_up: set[asyncio.Task[None]] = set()
+        self.loops: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
+
+    async def bind(self) -> None:
+        """Take the database for this log. Raises: SettingsError: it has the topics of another one."""
+        bound = await self._query(store.bind_record_log, None)
+        if bound:
+            raise SettingsError(f"the database has the topics of Kafka cluster {bound}: name it, or take an empty one")
 
     async def create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
         """Raises: InvalidTopic, InvalidPartitions, InvalidConfig, Throttled, TopicAlreadyExists."""
@@ -57,17 +66,21 @@ class TopicAdmin:
         topic = TopicRow(str(uuid.uuid4()), name, partitions, stored)
         async with self._lock:
             fence = await self._metadata.lead()
-            if name not in self._metadata.by_name and len(self._metadata.by_name) >= self._max_topics:
-                raise Throttled(
-                    f"there are {self._max_topics} topics, and max_topics of the group coordinator allows no more:"
-                    " delete some, or raise it",
-                    limit=self._max_topics,
-                    retry_after_s=ROOM_S,
-                )
+            self._check_room(name)
             exists = name in self._metadata.by_name
             if exists or await self._change(name, topic, store.insert_topic, fence, topic) != topic:
                 raise TopicAlreadyExists(f"the topic {name!r} exists already")
         return self._metadata.described(topic)
+
+    def _check_room(self, name: str) -> None:
+        """Raises: Throttled: there are as many topics as are allowed."""
+        if name not in self._metadata.by_name and len(self._metadata.by_name) >= self._max_topics:
+            raise Throttled(
+                f"there are {self._max_topics} topics, and max_topics of the group coordinator allows no more:"
+                " delete some, or raise it",
+                limit=self._max_topics,
+                retry_after_s=ROOM_S,
+            )
 
     async def update(self, name: str, partitions: int | None, config: Mapping[str, str], reset: Sequence[str]) -> Topic:
         """Raises: UnknownTopicOrPartition, InvalidTopic, InvalidPartitions, InvalidConfig."""
@@ -91,10 +104,13 @@ class TopicAdmin:
         Raises: UnknownTopicOrPartition, InvalidTopic.
         """
         async with self._lock:
-            fence = await self._metadata.lead()
-            topic = self._metadata.topic(name)
-            await self._change(name, None, store.mark_topic_deleting, fence, topic.topic_id)
+            await self._metadata.lead()
+            await self._mark_deleting(self._metadata.topic(name))
         self._metadata.look()
+
+    async def _mark_deleting(self, topic: TopicRow) -> None:
+        fence = await self._metadata.lead()
+        await self._change(topic.name, None, store.mark_topic_deleting, fence, topic.topic_id)
 
     async def _change(
         self, name: str, wanted: TopicRow | None, function: Any, fence: Fence, argument: Any
