@@ -96,6 +96,7 @@ class KafkaCluster:
     async def send_any(self, request: Any) -> Any:
         """Send a request to some broker that answers. Raises: KafkaError: none does."""
         known = random.sample([*self._brokers.values()], len(self._brokers))
+        known.sort(key=self._connections.failing.__contains__)
         fault = KafkaError.unreached(self.settings.bootstrap_servers, "none is named")
         for address in (*known, *(each for each in self._connections.bootstrap if each not in known)):
             try:

@@ -51,6 +51,8 @@ class Connections:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._open: dict[tuple[Address, str], asyncio.Task[Any]] = {}
+        self.failing: set[Address] = set()
+        """Brokers that did not answer when they were asked last."""
 
     @property
     def bootstrap(self) -> list[Address]:
@@ -61,10 +63,22 @@ class Connections:
 
         Raises: KafkaError: NOT_REACHED (nothing was sent), NOT_ANSWERED, UNSUPPORTED_VERSION.
         """
+        try:
+            answer = await self._send(address, request, purpose)
+        except KafkaError as error:
+            if error.code < 0:
+                self.failing.add(address)
+            raise
+        self.failing.discard(address)
+        if not isinstance(answer, Unread):
+            return answer
+        return answer.read() if answer.size < LARGE else await asyncio.to_thread(answer.read)
+
+    async def _send(self, address: Address, request: Any, purpose: str) -> Any:
         name = f"{address[0]}:{address[1]}"
         connection = await self._connection(address, purpose, name)
         try:
-            answer = await connection.send(request)
+            return await connection.send(request)
         except TimeoutError:
             connection.close()
             raise KafkaError.silent(name, f"for {self._settings.request_timeout_ms} ms") from None
@@ -72,9 +86,6 @@ class Connections:
             raise KafkaError.of(35, str(cause)) from None
         except (errors.KafkaError, OSError) as cause:
             raise KafkaError.silent(name, cause) from None
-        if not isinstance(answer, Unread):
-            return answer
-        return answer.read() if answer.size < LARGE else await asyncio.to_thread(answer.read)
 
     async def _connection(self, address: Address, purpose: str, name: str) -> Any:
         key = (address, purpose)
