@@ -13,7 +13,7 @@ from sharequeue.protocol.messages.operations import ServiceDescription
 from sharequeue_http.forms.api import Api
 
 ALONE = ServiceDescription(record_log="kafka", capabilities=[])
-ALL = ServiceDescription(record_log="postgresql", capabilities=sorted(capabilities.ALL))
+ALL = ServiceDescription(record_log="postgres", capabilities=sorted(capabilities.ALL))
 
 
 def outcome(api: Api, service: ServiceDescription, header: str | None = None, **request: Any) -> str:

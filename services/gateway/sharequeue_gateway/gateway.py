@@ -24,6 +24,7 @@ from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.messages.operations import ServiceDescription
 from sharequeue.service.addresses import node_name, own_url
+from sharequeue.service.kafka_settings import kafka_settings
 from sharequeue.service.operations import Operations
 from sharequeue.service.service import Service
 from sharequeue_gateway import metrics
@@ -135,6 +136,8 @@ class Base(NamedTuple):
     """The stores, the clients of the coordinators, and the knowledge of other gateways. All other objects use these."""
 
     database: LogDatabase
+    kafka: Any
+    """The `KafkaCluster` that has the records; None: PostgreSQL has them."""
     redis: Redis
     redis_keys: RedisKeys
     clock: Clock
@@ -153,6 +156,8 @@ class Base(NamedTuple):
     """None: callers need no keys, and those that they send are not read."""
 
     async def close(self) -> None:
+        if self.kafka is not None:
+            await self.kafka.close()
         await self.database.close()
         await self.redis.aclose()
         await self.cluster.close()
@@ -324,6 +329,7 @@ async def _connect(settings: Settings) -> Base:
     cluster = Cluster(coordinator, node_id, url, cluster_token=settings.cluster_token, drain_s=drain_s)
     return Base(
         database=database,
+        kafka=await _kafka(settings),
         redis=redis,
         redis_keys=keys,
         clock=clock,
@@ -344,6 +350,18 @@ async def _connect(settings: Settings) -> Base:
     )
 
 
+async def _kafka(settings: Settings) -> Any:
+    """Reach the Kafka cluster that the settings name; None: they name none."""
+    brokers = kafka_settings(settings)
+    if brokers is None:
+        return None
+    from sharequeue_kafka.cluster import KafkaCluster  # noqa: PLC0415  # its libraries are an extra
+
+    cluster = KafkaCluster(brokers)
+    await cluster.start()
+    return cluster
+
+
 def _transaction_options(settings: Settings) -> TransactionOptions:
     return TransactionOptions(
         settings.max_transaction_bytes,
@@ -357,6 +375,21 @@ def _transaction_options(settings: Settings) -> TransactionOptions:
 
 def _record_log(base: Base, listener: LogListener, settings: Settings) -> Log:
     """Make the record log that the settings name."""
+    if base.kafka is not None:
+        from sharequeue_gateway.kafka_log.log import KafkaRecordLog  # noqa: PLC0415  # its libraries are an extra
+
+        return KafkaRecordLog(
+            base.database,
+            base.kafka,
+            BatchCache(settings.record_cache_bytes),
+            listener,
+            values=base.metadata.value_format,
+            sweeps=base.cluster.sweeps,
+            reading_bytes=settings.max_unsent_bytes,
+            max_depth=settings.max_value_depth,
+            transactions=_transaction_options(settings),
+            scheduled=(settings.max_scheduled_records, settings.max_scheduled_bytes),
+        )
     return PostgresRecordLog(
         base.database,
         base.cache,

@@ -44,7 +44,7 @@ class Readiness(Response):
 class ServiceDescription(Response):
     """What a service is built on."""
 
-    record_log: Annotated[str, word("RecordLogKind", "The store of the records.", ("postgresql", "kafka"))]
+    record_log: Annotated[str, word("RecordLogKind", "The store of the records.", ("postgres", "kafka"))]
     """The store of the records."""
     capabilities: list[str]
     """What this record log can do and another one may lack, in alphabetical order."""

@@ -275,6 +275,8 @@ class ConsumerRecord(Response):
     """The value in base64. Absent unless it was produced as bytes."""
     headers: dict[str, str] = {}
     """Names to texts. Those of a raw record have names in lower case, `content-type` among them."""
+    headers_base64: dict[str, list[Base64 | None]] = {}
+    """All values of the headers whose name another Kafka client repeated, or whose value is null or not UTF-8."""
 
 
 class FetchedBatch(Response):

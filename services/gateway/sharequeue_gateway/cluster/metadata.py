@@ -155,6 +155,11 @@ class Metadata:
         topic = self._by_id.get(topic_id)
         return None if topic is None else topic.name
 
+    def value_format(self, topic_id: str) -> str:
+        """The setting `value.format` of a topic; `auto` if the topic is not known."""
+        topic = self._by_id.get(topic_id)
+        return "auto" if topic is None else topic.config.get("value.format", "auto")
+
     def knows(self, name: str, partition: int, topic_id: str | None = None) -> bool:
         """Return whether a topic is known with a partition, and with this id if one is given."""
         topic = self._by_name.get(name)

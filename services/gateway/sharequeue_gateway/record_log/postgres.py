@@ -3,9 +3,7 @@
 import asyncio
 import contextvars
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -13,10 +11,10 @@ import msgspec
 from sharequeue.protocol import capabilities
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue.repeats import OLD_KEYS, Every
+from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.service.time_line import WENT_BACK
-from sharequeue_gateway.record_log import key_store, store, time_lines
+from sharequeue_gateway.record_log import store, time_lines
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
@@ -32,7 +30,7 @@ from sharequeue_gateway.record_log.log import (
 )
 from sharequeue_gateway.record_log.reading.cache import BatchCache, KnownLog
 from sharequeue_gateway.record_log.reading.committed_reads import CommittedReads
-from sharequeue_gateway.record_log.reading.read_room import ReadRoom
+from sharequeue_gateway.record_log.reading.read_room import ReadRoom, ahead_of, within
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import purging, trimming
 from sharequeue_gateway.record_log.removing.compacting import Compaction
@@ -50,13 +48,11 @@ from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 
-READ_AHEAD_BYTES: Final = 1 << 20
 WATCH_PAUSE_S: Final = 0.5
 WATCHED_AT_ONCE: Final = 2000
 ENDS_AT_ONCE: Final = 1000
 TRIMMED_AT_ONCE: Final = 250
 """The most partitions whose records one transaction deletes: appends to them wait for it."""
-PURGE_PAUSE_S: Final = 15.0
 
 Interest = Callable[[], Iterable[TopicIdPartition]]
 
@@ -72,7 +68,7 @@ _timestamps: Final = msgspec.json.Decoder(list[_Timestamped])
 class PostgresRecordLog:
     """The `parts.Log` of PostgreSQL. `run` must be running. Each coroutine may raise StorageError."""
 
-    kind: Final = "postgresql"
+    kind: Final = "postgres"
     capabilities: Final = capabilities.ALL
 
     def __init__(
@@ -131,7 +127,7 @@ class PostgresRecordLog:
             if cached is not None:
                 return cached
         replacements = self._cache.replacements(place)
-        ahead = _ahead(max_bytes)
+        ahead = ahead_of(max_bytes)
         batches: list[RecordBatch] = await self._read(ahead, store.read, *place, offset, ahead)
         if self._cache.replacements(place) == replacements:  # otherwise these batches may be outdated
             batches = [self._cache.add(place, batch) for batch in batches]
@@ -152,7 +148,7 @@ class PostgresRecordLog:
         end = offset
         if not self._knows_ends(place):
             end = (await self.offsets(topic_id, [partition]))[partition].log_end_offset
-        compressed = _ahead(max_bytes)
+        compressed = ahead_of(max_bytes)
         batches: list[RecordBatch | PackedBatch] = await self._read(
             compressed, store.read_packed, *place, offset, compressed, max_bytes, max_records
         )
@@ -195,8 +191,8 @@ class PostgresRecordLog:
         log_end_offset = end if known is None else known.log_end_offset
         if offset < log_start_offset:
             raise below_log_start(offset, log_start_offset)
-        within = _within(batches, offset, max_bytes, max_records)
-        read = ReadResult(within, log_start_offset, log_end_offset, log_end_offset)
+        found = within(batches, offset, max_bytes, max_records)
+        read = ReadResult(found, log_start_offset, log_end_offset, log_end_offset)
         return await self.committed_reads.cut(place, offset, read, batches) if committed else read
 
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
@@ -365,38 +361,8 @@ class PostgresRecordLog:
                 await self._look_at(places[start : start + WATCHED_AT_ONCE])
 
     async def _purge(self, interest: Interest) -> None:
-        drop_at_s = 0.0
-        while True:
-            self.database.lacks_partition.clear()
-            try:
-                for table in self.database.key_tables:
-                    await self.database.query(key_store.make_key_partitions, table)
-                for table in self.database.key_tables if time.monotonic() >= drop_at_s else ():
-                    if not await self.database.query(key_store.drop_key_partitions, table):
-                        drop_at_s = time.monotonic() + OLD_KEYS.pause_s
-                # not while PostgreSQL is away: the known ends show whether it comes back older
-                for place in self._cache.forget_unused(set(interest())):
-                    self._listener.forgotten(*place)
-                for stage, after_s in purging.STAGES:
-                    while await self.database.query(stage, purging.AT_ONCE, after_s) >= purging.AT_ONCE:
-                        pass
-            except StorageError as error:
-                count_failed_look("purge")
-                log.warning("cannot purge the record log", extra=fields(cause=error.detail))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PURGE_PAUSE_S):
-                    await self.database.lacks_partition.wait()
+        def forget_unused() -> None:
+            for place in self._cache.forget_unused(set(interest())):
+                self._listener.forgotten(*place)
 
-
-def _ahead(max_bytes: int) -> int:
-    """Return how many bytes one query reads."""
-    return max(READ_AHEAD_BYTES, min(max_bytes, 4 * READ_AHEAD_BYTES))
-
-
-def _within(batches: Sequence[Batch], offset: int, max_bytes: int, max_records: int) -> Sequence[Batch]:
-    size = 0
-    for index, batch in enumerate(batches):
-        size += batch.size
-        if size >= max_bytes or batch.last_offset >= offset + max_records - 1:
-            return batches[: index + 1]
-    return batches
+        await purging.run(self.database, forget_unused)

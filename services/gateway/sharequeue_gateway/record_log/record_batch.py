@@ -88,6 +88,16 @@ class RecordBatch(StoredBatch):
         return cls(base_offset, last_offset, max_timestamp_ms, ends, None, stored, for_group, transaction_id)
 
     @classmethod
+    def encode_sparse(
+        cls, base_offset: int, last_offset: int, offsets: "array[int]", tails: Sequence[bytes], max_timestamp_ms: int
+    ) -> "RecordBatch":
+        """Make a batch of records with these offsets, which ascend, or of none."""
+        parts = [b'{"offset":%d%b' % each for each in zip(offsets, tails, strict=True)]
+        ends = array("I", accumulate(len(part) + 1 for part in parts))
+        stored = b"".join((*_before_records(ends, offsets, None, control=not parts), b",".join(parts)))
+        return cls(base_offset, last_offset, max_timestamp_ms, ends, offsets, stored, control=not parts)
+
+    @classmethod
     def marker(cls, offset: int, timestamp_ms: int, transaction_id: str) -> "RecordBatch":
         """Make the marker of an ended transaction."""
         return cls(

@@ -8,6 +8,12 @@ never kept waiting.
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from sharequeue_gateway.record_log.log import Batch
+
+READ_AHEAD_BYTES: Final = 1 << 20
 
 
 class ReadRoom:
@@ -55,3 +61,18 @@ class ReadRoom:
                 self._bytes += size
                 turn.set_result(None)
             self._waiting.popleft()
+
+
+def ahead_of(max_bytes: int) -> int:
+    """Return how many bytes one query reads."""
+    return max(READ_AHEAD_BYTES, min(max_bytes, 4 * READ_AHEAD_BYTES))
+
+
+def within(batches: Sequence[Batch], offset: int, max_bytes: int, max_records: int) -> Sequence[Batch]:
+    """The first of these batches, until the limits are met."""
+    size = 0
+    for index, batch in enumerate(batches):
+        size += batch.size
+        if size >= max_bytes or batch.last_offset >= offset + max_records - 1:
+            return batches[: index + 1]
+    return batches

@@ -4,11 +4,25 @@ A partition with rows to remove has a mark: at the time `trimmed_at`, its log st
 not move the mark, or the rows of a partition that is trimmed often would never be old enough.
 """
 
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
+from sharequeue.protocol.errors import StorageError
+from sharequeue.repeats import OLD_KEYS
+from sharequeue.service.failed_looks import count_failed_look
+from sharequeue_gateway.record_log import key_store
+from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.store import Connection
 from sharequeue_gateway.record_log.unique_log import remove_old
+from sharequeue_http.log import fields
 
+log = logging.getLogger(__name__)
+
+PURGE_PAUSE_S: Final = 15.0
 AT_ONCE: Final = 1000
 PURGE_AFTER_S: Final = 60
 """The age at which rows below the log start are removed: until then a read under way may need them."""
@@ -139,3 +153,30 @@ STAGES: Final = (
     (remove_old, 0),
     (forget_deleted, FORGET_AFTER_S),
 )
+
+
+async def run(database: LogDatabase, forget_unused: Callable[[], None]) -> None:
+    """Purge again and again, and keep the tables of idempotency keys. Never returns.
+
+    `forget_unused`: called at each turn, but not while PostgreSQL is away: the known ends show whether it comes back
+    older.
+    """
+    drop_at_s = 0.0
+    while True:
+        database.lacks_partition.clear()
+        try:
+            for table in database.key_tables:
+                await database.query(key_store.make_key_partitions, table)
+            for table in database.key_tables if time.monotonic() >= drop_at_s else ():
+                if not await database.query(key_store.drop_key_partitions, table):
+                    drop_at_s = time.monotonic() + OLD_KEYS.pause_s
+            forget_unused()
+            for stage, after_s in STAGES:
+                while await database.query(stage, AT_ONCE, after_s) >= AT_ONCE:
+                    pass
+        except StorageError as error:
+            count_failed_look("purge")
+            log.warning("cannot purge the record log", extra=fields(cause=error.detail))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PURGE_PAUSE_S):
+                await database.lacks_partition.wait()

@@ -1,0 +1,253 @@
+"""The record log on Kafka: joins its parts. Its retention is Kafka's; PostgreSQL has floors, letters and intents."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from sharequeue.protocol.errors import StorageError, UnknownTopicOrPartition
+from sharequeue.protocol.types import TopicIdPartition
+from sharequeue.repeats import Every
+from sharequeue.service.failed_looks import count_failed_look
+from sharequeue.service.time_line import WENT_BACK
+from sharequeue_gateway.kafka_log import bounds_store
+from sharequeue_gateway.kafka_log.bounds_store import KafkaReaders
+from sharequeue_gateway.kafka_log.faults import storage_error
+from sharequeue_gateway.kafka_log.reading import GONE, NO_OFFSETS, KafkaReads
+from sharequeue_gateway.record_log.appending import Appender
+from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
+from sharequeue_gateway.record_log.locked_append import LockedAppend
+from sharequeue_gateway.record_log.log import (
+    MOST_PARTITIONS,
+    Appends,
+    LogListener,
+    OffsetOutOfRange,
+    Offsets,
+    ReadResult,
+    Removed,
+)
+from sharequeue_gateway.record_log.reading.cache import BatchCache, KnownLog
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.removing import purging, trimming
+from sharequeue_gateway.record_log.removing.compacting import Compaction
+from sharequeue_gateway.record_log.retention_rule import RetentionRule
+from sharequeue_gateway.record_log.scheduled.schedule_log import ScheduleLog
+from sharequeue_gateway.record_log.scheduled.scheduled_log import ScheduledLog
+from sharequeue_gateway.record_log.stored_batch import PackedBatch
+from sharequeue_gateway.record_log.transactions.ending import Ending
+from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions, TransactionOptions
+from sharequeue_gateway.record_log.unique_log import UniqueLog
+from sharequeue_http.log import fields
+from sharequeue_kafka.cluster import KafkaCluster, Place
+from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
+
+log = logging.getLogger(__name__)
+
+FOLLOW_PAUSE_S: Final = 5.0
+"""How often the rows of PostgreSQL follow the bounds of the logs that groups read."""
+ENDS_AT_ONCE: Final = 1000
+DEADLINE_S: Final = 10.0
+Interest = Callable[[], Iterable[TopicIdPartition]]
+
+
+class KafkaRecordLog:
+    """The `parts.Log` of Kafka. `run` must be running. Each coroutine may raise StorageError.
+
+    `sweeps`: whether this gateway looks after a partition.
+    """
+
+    kind: Final = "kafka"
+    capabilities: Final = frozenset[str]()
+    questions: Final = 0
+    ever_skipped: Final = False
+
+    def __init__(
+        self,
+        database: LogDatabase,
+        cluster: KafkaCluster,
+        cache: BatchCache,
+        listener: LogListener,
+        *,
+        values: Callable[[str], str],
+        sweeps: Callable[[str, int], bool],
+        reading_bytes: int,
+        max_depth: int,
+        transactions: TransactionOptions,
+        scheduled: tuple[int, int],
+    ) -> None:
+        self.database: Final = database
+        self._cluster = cluster
+        self._listener = listener
+        self._sweeps = sweeps
+        self.reads: Final = KafkaReads(
+            cluster, cache, listener, values, reading_bytes=reading_bytes, max_depth=max_depth
+        )
+        self.readers: Final = KafkaReaders(database.query, self._follow_rows)
+        self.read_cached = self.reads.read_cached
+        self._removed: dict[TopicIdPartition, Removed] = {}
+        """The log starts that moved since the last `apply_retention`."""
+        known = KnownLog(BatchCache(0), listener)
+        locked_append = LockedAppend(database, known, DEADLINE_S)
+        self.appender: Appends = Appender(database, known, locked_append, DEADLINE_S)
+        self.dead_letters: Final = DeadLetterLog(database, locked_append, DEADLINE_S)
+        self.unique: Final = UniqueLog(database, locked_append, DEADLINE_S)
+        self.schedules: Final = ScheduleLog(database, locked_append, DEADLINE_S)
+        self.scheduled: Final = ScheduledLog(database, locked_append, DEADLINE_S, *scheduled)
+        ending = Ending(database, known, DEADLINE_S, transactions.count_end)
+        self.transactions: Final = PostgresTransactions(
+            database, Appender(database, known, locked_append, DEADLINE_S), ending, transactions
+        )
+        self.compaction: Final = Compaction(database, known.cache)
+        self._to_look_at: set[TopicIdPartition] = set()
+        self._look: asyncio.Task[None] | None = None
+
+    # Reads
+
+    async def read(
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int, committed: bool = False
+    ) -> ReadResult[RecordBatch]:
+        return await self.reads.read((topic_id, partition), offset, max_bytes, max_records, committed)
+
+    async def read_deleted(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> Sequence[RecordBatch]:
+        """Read nothing: what is below a log start of Kafka is gone."""
+        return ()
+
+    async def read_packed(
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int, committed: bool = False
+    ) -> ReadResult[RecordBatch | PackedBatch]:
+        read = await self.reads.read((topic_id, partition), offset, max_bytes, max_records, committed, keep=False)
+        return ReadResult(list(read.batches), read.log_start_offset, read.log_end_offset, read.end_offset)
+
+    # Ends
+
+    async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
+        places = [(topic_id, partition) for partition in partitions]
+        found: dict[int, Offsets] = {}
+        for first in range(0, len(places), ENDS_AT_ONCE):
+            read = await self.reads.read_ends(places[first : first + ENDS_AT_ONCE])
+            found.update((partition, offsets) for (_, partition), offsets in read.items())
+        return found
+
+    async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
+        unknown = [place for place in places if not self.reads.knows(place)]
+        for first in range(0, len(unknown), ENDS_AT_ONCE):
+            await self.reads.read_ends(unknown[first : first + ENDS_AT_ONCE])
+
+    async def look(self, places: Iterable[TopicIdPartition]) -> None:
+        """Learn the ends of partitions, with every append before this call. Calls of one moment share requests."""
+        self._to_look_at.update(places)
+        if self._look is None:
+            self._look = asyncio.create_task(self._look_once())
+            self._look.add_done_callback(lambda look: look.cancelled() or look.exception())
+        await asyncio.shield(self._look)
+
+    async def _look_once(self) -> None:
+        await asyncio.sleep(0)
+        self._look = None
+        places, self._to_look_at = list(self._to_look_at), set()
+        for first in range(0, len(places), ENDS_AT_ONCE):
+            await self.reads.read_ends(places[first : first + ENDS_AT_ONCE])
+
+    def known_log_start(self, place: TopicIdPartition) -> int:
+        known = self.reads.cache.partition(place)
+        return -1 if known is None else known.log_start_offset
+
+    def hear_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
+        if self.reads.cache.partition((topic_id, partition)) is not None:
+            self.reads.learn((topic_id, partition), -1, log_end_offset, -1)
+
+    async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:
+        place = Place(topic_id, partition)
+        try:
+            found = (await self._cluster.list_offsets([place], timestamp_ms))[place]
+            if isinstance(found, KafkaError):
+                raise found
+        except KafkaError as fault:
+            raise storage_error(fault) from fault
+        return None if found.offset < 0 else found.offset
+
+    # Trims
+
+    async def delete_records(self, topic_id: str, before: Mapping[int, int]) -> dict[int, int]:
+        wanted = {Place(topic_id, partition): offset for partition, offset in before.items()}
+        try:
+            answered = await self._cluster.delete_records(wanted)
+            for place, start in answered.items():
+                if isinstance(start, KafkaError):
+                    if start.code == OFFSET_OUT_OF_RANGE:
+                        raise OffsetOutOfRange(f"before_offset {wanted[place]} is behind the log end", 0)
+                    raise start
+        except KafkaError as fault:
+            if fault.name in GONE:
+                raise UnknownTopicOrPartition("the topic was deleted") from fault
+            raise storage_error(fault) from fault
+        places = [(topic_id, partition) for partition in before]
+        await self.reads.read_ends(places)
+        await self._follow_rows(places)
+        return {place.partition: start for place, start in answered.items() if isinstance(start, int)}
+
+    async def delete_topic(self, topic_id: str, partitions: int) -> None:
+        """Remove what PostgreSQL has of a topic that is deleted in Kafka."""
+        for first in range(0, partitions, MOST_PARTITIONS):
+            part = range(first, min(first + MOST_PARTITIONS, partitions))
+            await self.database.query(trimming.delete_partitions, topic_id, part)
+            for partition in part:
+                self.reads.forget((topic_id, partition))
+
+    async def apply_retention(
+        self, topic_id: str, partitions: Sequence[int], rule: RetentionRule, now_ms: int
+    ) -> list[Removed]:
+        """Return the log starts that Kafka's retention, or anybody else, has moved since the last call."""
+        found = [self._removed.pop((topic_id, partition), None) for partition in partitions]
+        return [each for each in found if each is not None]
+
+    # Repairs
+
+    async def with_records(self, place: TopicIdPartition, ranges: Sequence[tuple[int, int]]) -> list[int]:
+        end = (await self.reads.read_ends([place]))[place].log_end_offset
+        return [index for index, (_, last_offset) in enumerate(ranges) if last_offset < end]
+
+    async def end_above(self, ends: Mapping[TopicIdPartition, int]) -> None:
+        """Say that Kafka has lost records which groups or locks name: it will give their offsets to others."""
+        WENT_BACK().inc()
+        log.error(
+            "Kafka's log ends before offsets that groups know: an unclean election of a leader has lost records."
+            " Reset the offsets of these groups to the end that the log has now",
+            extra=fields(ends={f"{topic_id}:{partition}": end for (topic_id, partition), end in ends.items()}),
+        )
+
+    # Loops
+
+    async def run(self, interest: Interest) -> None:
+        """Follow the logs that are used, have the rows of PostgreSQL follow those that groups read, and purge rows.
+        Never returns."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.reads.following.run())
+            group.create_task(self._follow_read())
+            group.create_task(purging.run(self.database, lambda: self.reads.forget_unused(interest())))
+
+    async def _follow_read(self) -> None:
+        async for _ in Every(FOLLOW_PAUSE_S):
+            try:
+                places = await self.database.query(bounds_store.read_places)
+                await self._follow_rows([place for place in places if self._sweeps(*place)])
+            except StorageError as error:
+                count_failed_look("log_ends")
+                log.warning("cannot follow the ends of the logs that groups read", extra=fields(cause=error.detail))
+
+    async def _follow_rows(self, places: Sequence[TopicIdPartition]) -> None:
+        """Have the rows of partitions follow Kafka, and note what its retention removed."""
+        for first in range(0, len(places), ENDS_AT_ONCE):
+            asked = await self.reads.ask(places[first : first + ENDS_AT_ONCE])
+            ends = {place: (start, end) for place, (start, _, end) in asked.items() if asked[place] is not NO_OFFSETS}
+            for topic_id, removed in await self.database.query(bounds_store.note, ends):
+                self._note(topic_id, removed)
+
+    def _note(self, topic_id: str, removed: Removed) -> None:
+        place = (topic_id, removed.partition)
+        before = self._removed.get(place)
+        unfinished = dict(removed.unfinished)
+        for group_id, count in (before.unfinished if before is not None else {}).items():
+            unfinished[group_id] = unfinished.get(group_id, 0) + count
+        self._removed[place] = removed._replace(unfinished=unfinished)

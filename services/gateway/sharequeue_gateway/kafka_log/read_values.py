@@ -1,0 +1,120 @@
+"""Records of Kafka as fetches send them: the *tails* that `record_batch` joins with their offsets. Pure.
+
+The setting `value.format` of a topic says what a value is: `auto` and `json`: what is JSON within the bound of nesting
+is `value`; `text`: what is UTF-8 is `value`, a string; `bytes`: none is. Every other value is `value_base64`, and so is
+one with the header `sharequeue.value`, which a gateway gives to what it was sent as bytes. Of equal header names the
+last is in `headers`; names that are repeated, and those with a value that is null or not UTF-8, have all of their
+values in `headers_base64`.
+"""
+
+import base64
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from sharequeue_gateway.kafka_log.new_records import APPEND_HEADER, VALUE_HEADER
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_http.forms import nesting
+from sharequeue_kafka.batches import KafkaRecord, ReadBatch
+
+_OURS: Final = frozenset({VALUE_HEADER, APPEND_HEADER})
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_all: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+def batch_of(read: ReadBatch, value_format: str, max_depth: int) -> RecordBatch:
+    """Make a batch of memory of one that was read. Offsets without a record (compacted, aborted, markers) are gaps."""
+    records = read.records
+    if not records:
+        return RecordBatch.encode_sparse(read.first_offset, read.last_offset, array("Q"), [], 0)
+    tails = tails_of(records, value_format, max_depth)
+    newest = max(record.timestamp_ms for record in records)
+    first, last = records[0].offset, records[-1].offset
+    if first == read.first_offset and last == read.last_offset and last - first + 1 == len(records):
+        return RecordBatch.encode(first, tails, newest)
+    offsets = array("Q", [record.offset for record in records])
+    return RecordBatch.encode_sparse(read.first_offset, read.last_offset, offsets, tails, newest)
+
+
+def tails_of(records: Sequence[KafkaRecord], value_format: str, max_depth: int) -> list[bytes]:
+    """The tails of records of one topic."""
+    values = [b"" if record.value is None else record.value for record in records]
+    json = value_format in ("auto", "json") and _all_json(values, max_depth)
+    tails = []
+    for record, value in zip(records, values, strict=True):
+        encoded = any(name == VALUE_HEADER for name, _ in record.headers)
+        if record.value is None:
+            member = b',"value":null'
+        elif json and not encoded:
+            member = b',"value":' + value
+        else:
+            member = _value(value, "bytes" if encoded else value_format, max_depth)
+        headers = _headers(record.headers) if record.headers else b""
+        tails.append(b',"timestamp_ms":%d%b%b%b}' % (max(record.timestamp_ms, 0), _key(record.key), member, headers))
+    return tails
+
+
+def _all_json(values: Sequence[bytes], max_depth: int) -> bool:
+    """Return whether each of these values is JSON. False: perhaps not each one."""
+    text = b"[%b]" % b",".join(values)
+    try:
+        if not text.isascii():
+            text.decode()
+        if nesting.suspects(values, max_depth):
+            return False
+        return [bytes(each) for each in _decode_all(text)] == values
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+        return False
+
+
+def _value(value: bytes, value_format: str, max_depth: int) -> bytes:
+    try:
+        if value_format == "text":
+            return b',"value":' + _encode(value.decode())
+        if value_format != "bytes" and not (
+            nesting.suspects([value], max_depth) and nesting.deeper_than(value, max_depth)
+        ):
+            value.decode()
+            _decode(value)
+            return b',"value":' + value
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+        pass
+    return b',"value_base64":"%b"' % base64.b64encode(value)
+
+
+def _key(key: bytes | None) -> bytes:
+    if key is None:
+        return b',"key":null'
+    try:
+        return b',"key":' + _encode(key.decode())
+    except UnicodeDecodeError:
+        return b',"key_base64":"%b"' % base64.b64encode(key)
+
+
+def _headers(headers: Headers) -> bytes:
+    """The members `headers` and `headers_base64` of a record."""
+    texts: dict[str, str] = {}
+    values: dict[str, list[bytes | None]] = {}
+    odd: set[str] = set()
+    for name, value in headers:
+        if name in _OURS:
+            continue
+        of_name = values.setdefault(name, [])
+        of_name.append(value)
+        texts.pop(name, None)
+        try:
+            if value is None:
+                odd.add(name)
+            else:
+                texts[name] = value.decode()
+        except UnicodeDecodeError:
+            odd.add(name)
+        if len(of_name) > 1:
+            odd.add(name)
+    members = b',"headers":' + _encode(texts) if texts else b""
+    in_base64: Mapping[str, list[bytes | None]] = {name: values[name] for name in sorted(odd)}
+    return members + b',"headers_base64":' + _encode(in_base64) if odd else members

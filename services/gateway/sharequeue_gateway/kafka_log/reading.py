@@ -1,0 +1,231 @@
+"""Reads of Kafka's logs: from memory if it knows the answer, else one Fetch for all groups that read there.
+
+    Following ──▶ learn ──▶ memory (ends, recent batches) ──▶ LogListener: fetches that wait wake up
+    read ──▶ memory, or one Fetch at each offset ──▶ memory
+
+A reader of committed records has other batches: without those of aborted transactions, up to the last stable offset.
+Memory keeps them as another partition, whose number is the complement (`~partition`). Its log end is the last stable
+offset.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from msgspec import structs
+
+from sharequeue.protocol.types import TopicIdPartition
+from sharequeue_gateway.kafka_log.faults import storage_error
+from sharequeue_gateway.kafka_log.read_values import batch_of
+from sharequeue_gateway.record_log.log import LogListener, Offsets, ReadResult, below_log_start
+from sharequeue_gateway.record_log.reading.cache import BatchCache
+from sharequeue_gateway.record_log.reading.read_room import ReadRoom, ahead_of, within
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_kafka.batches import ReadBatch, read_batches
+from sharequeue_kafka.cluster import KafkaCluster, LogOffset, Place
+from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
+from sharequeue_kafka.fetching import FetchedPart, Fetching
+from sharequeue_kafka.following import Following
+
+GONE: Final = ("UNKNOWN_TOPIC_ID", "UNKNOWN_TOPIC_OR_PARTITION")
+NO_OFFSETS: Final = Offsets(0, 0, 0)
+
+
+class KafkaReads:
+    """Memory of Kafka's logs, and reads through it. `following.run` must be running.
+
+    `values`: the setting `value.format` of a topic, by its id. `max_depth`: deeper values are no JSON.
+    """
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        cache: BatchCache,
+        listener: LogListener,
+        values: Callable[[str], str],
+        *,
+        reading_bytes: int,
+        max_depth: int,
+    ) -> None:
+        self._cluster = cluster
+        self.cache: Final = cache
+        self._listener = listener
+        self._values = values
+        self._max_depth = max_depth
+        self._room = ReadRoom(reading_bytes)
+        self._fetching = Fetching(cluster)
+        self.following: Final = Following(cluster, self._moved)
+        self._under_way: dict[tuple[TopicIdPartition, int], asyncio.Task[Sequence[RecordBatch]]] = {}
+        """The Fetches that wait for their answer, by partition of memory and offset."""
+
+    # Ends
+
+    def knows(self, place: TopicIdPartition) -> bool:
+        known = self.cache.partition(place)
+        return known is not None and known.known and known.log_start_offset >= 0
+
+    def learn(self, place: TopicIdPartition, start: int, end: int, stable: int) -> None:
+        """Keep the bounds of a log, follow it from now on, and report a change. −1: unknown."""
+        new = self.cache.log_end_offset(place) < 0
+        changed = self.cache.set_ends(place, start, end)
+        if stable >= 0:
+            changed |= self.cache.set_ends(_committed(place), start, stable)
+        if new:
+            self.following.follow(Place(*place), end)
+        if changed:
+            self._listener.changed(*place, start, self.cache.log_end_offset(place))
+
+    def _moved(self, part: FetchedPart) -> None:
+        """A log that is followed has news."""
+        place: TopicIdPartition = part.place
+        if part.batches:
+            with suppress(KafkaError):  # whoever reads the batches meets it
+                for batch in self._decoded(place, read_batches(part.batches, 0)):
+                    if batch.last_offset < part.high_watermark:
+                        self.cache.add(place, batch)
+        self.learn(place, part.log_start, part.high_watermark, part.last_stable)
+
+    async def ask(self, places: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, Offsets]:
+        """Ask for the bounds of logs; those of a topic that is gone are NO_OFFSETS. Raises: StorageError."""
+        asked = [Place(*place) for place in places]
+        try:
+            starts, ends, stables = await asyncio.gather(
+                self._cluster.list_offsets(asked, "earliest"),
+                self._cluster.list_offsets(asked, "latest"),
+                self._cluster.list_offsets(asked, "latest", committed=True),
+            )
+            found: dict[TopicIdPartition, Offsets] = {}
+            for place in asked:
+                of_place = (starts[place], stables[place], ends[place])
+                if fault := next((each for each in of_place if isinstance(each, KafkaError)), None):
+                    if fault.name not in GONE:
+                        raise fault
+                    found[place] = NO_OFFSETS
+                    continue
+                found[place] = Offsets(*(each.offset for each in of_place if isinstance(each, LogOffset)))
+        except KafkaError as fault:
+            raise storage_error(fault) from fault
+        return found
+
+    async def read_ends(self, places: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, Offsets]:
+        """As `ask`, and learn the bounds."""
+        found = await self.ask(places)
+        for place, offsets in found.items():
+            if offsets is not NO_OFFSETS:
+                self.learn(place, offsets.log_start_offset, offsets.log_end_offset, offsets.last_stable_offset)
+        return found
+
+    def forget_unused(self, interest: Iterable[TopicIdPartition]) -> None:
+        """Forget, and no longer follow, logs that nobody used since the last call. `interest`: those to keep."""
+        kept = {place for each in interest for place in (each, _committed(each))}
+        for place in self.cache.forget_unused(kept):
+            if place[1] >= 0:
+                self.forget(place)
+
+    def forget(self, place: TopicIdPartition) -> None:
+        self.following.unfollow(Place(*place))
+        for each in (place, _committed(place)):
+            self.cache.drop(each)
+        self._listener.forgotten(*place)
+
+    # Batches
+
+    def read_cached(
+        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int, committed: bool = False
+    ) -> ReadResult[RecordBatch] | None:
+        if not committed:
+            return self.cache.read_cached(topic_id, partition, offset, max_bytes, max_records)
+        known = self.cache.partition((topic_id, partition))
+        read = self.cache.read_cached(topic_id, ~partition, offset, max_bytes, max_records)
+        return None if read is None or known is None else structs.replace(read, log_end_offset=known.log_end_offset)
+
+    async def read(
+        self,
+        place: TopicIdPartition,
+        offset: int,
+        max_bytes: int,
+        max_records: int,
+        committed: bool,
+        *,
+        keep: bool = True,
+    ) -> ReadResult[RecordBatch]:
+        """See RecordLog.read. `keep`: put the batches into memory."""
+        kept = _committed(place) if committed else place
+        if not self.knows(kept):
+            await self.read_ends([place])
+        cached = self.read_cached(*place, offset, max_bytes, max_records, committed)
+        if cached is not None:
+            return cached
+        if not self.knows(kept):  # the topic is gone
+            return ReadResult((), 0, 0, 0)
+        batches = await self._fetched(place, kept, offset, max_bytes, keep)
+        known, bounds = self.cache.partition(kept), self.cache.partition(place)
+        if known is None or bounds is None:  # forgotten while it was read
+            return ReadResult((), 0, offset, offset)
+        if offset < known.log_start_offset:
+            raise below_log_start(offset, known.log_start_offset)
+        found = within(batches, offset, max_bytes, max_records)
+        return ReadResult(found, known.log_start_offset, bounds.log_end_offset, known.log_end_offset)
+
+    async def _fetched(
+        self, place: TopicIdPartition, kept: TopicIdPartition, offset: int, max_bytes: int, keep: bool
+    ) -> Sequence[RecordBatch]:
+        """Fetch once for all that read there now. A reader that leaves does not end the Fetch of the others."""
+        if not keep:
+            return await self._fetch(place, kept, offset, max_bytes, keep=False)
+        fetch = self._under_way.get((kept, offset))
+        if fetch is None:
+            reading = self._fetch(place, kept, offset, max_bytes, keep=True)
+            fetch = self._under_way[kept, offset] = asyncio.create_task(reading, context=contextvars.Context())
+            fetch.add_done_callback(lambda done: self._ended(kept, offset, done))
+        return await asyncio.shield(fetch)
+
+    def _ended(self, kept: TopicIdPartition, offset: int, fetch: "asyncio.Task[Sequence[RecordBatch]]") -> None:
+        del self._under_way[kept, offset]
+        if not fetch.cancelled():
+            fetch.exception()  # which a shield may leave unread
+
+    async def _fetch(
+        self, place: TopicIdPartition, kept: TopicIdPartition, offset: int, max_bytes: int, *, keep: bool
+    ) -> Sequence[RecordBatch]:
+        ahead = ahead_of(max_bytes)
+        committed = kept[1] < 0
+        batches: list[RecordBatch] = []
+        size = await self._room.enter(ahead)
+        try:
+            part = await self._fetching.fetch(Place(*place), offset, ahead, committed)
+            end = part.last_stable if committed else part.high_watermark
+            read = _without_holes(read_batches(part.batches, 0, part.aborted), offset, end)
+            batches = self._decoded(place, read)
+        except KafkaError as fault:
+            if fault.code != OFFSET_OUT_OF_RANGE:
+                raise storage_error(fault) from fault
+            self.cache.drop(kept)  # the log start has moved, or the log ends before it did
+            await self.read_ends([place])
+            return ()
+        finally:
+            self._room.leave(size, max((batch.size for batch in batches), default=0))
+        self.learn(place, part.log_start, part.high_watermark, part.last_stable)
+        return [self.cache.add(kept, batch) for batch in batches] if keep else batches
+
+    def _decoded(self, place: TopicIdPartition, read: Iterable[ReadBatch]) -> list[RecordBatch]:
+        value_format = self._values(place[0])
+        return [batch_of(each, value_format, self._max_depth) for each in read]
+
+
+def _committed(place: TopicIdPartition) -> TopicIdPartition:
+    return place[0], ~place[1]
+
+
+def _without_holes(batches: Iterable[ReadBatch], offset: int, end: int) -> Iterable[ReadBatch]:
+    """The batches of a Fetch from `offset` on, up to `end`. Compaction may leave offsets that no batch covers."""
+    following = offset
+    for batch in batches:
+        if batch.last_offset >= end:
+            break
+        yield batch._replace(first_offset=following) if batch.first_offset > following else batch
+        following = batch.last_offset + 1
+    if following == offset < end:
+        yield ReadBatch(offset, end - 1, -1, [])
