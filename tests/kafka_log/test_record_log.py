@@ -1,0 +1,186 @@
+"""Reads of a gateway's record log on a real broker: memory, one Fetch for many, gaps, log starts, floors."""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import pytest
+from sharequeue_gateway.kafka_log.log import KafkaRecordLog
+from sharequeue_gateway.record_log.log import OffsetOutOfRange, Offsets, ReadResult
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.removing.readers import Beginning
+from sharequeue_gateway.record_log.retention_rule import RetentionRule
+
+from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_kafka.cluster import Place
+from tests.kafka_log.brokers import Brokers
+from tests.kafka_log.clusters import cluster_of, foreign, new_topic
+from tests.kafka_log.record_logs import open_log
+from tests.storage.record_logs import Heard
+
+DEADLINE_S = 60  # for a hang
+LIMITS = (1 << 20, 10_000)
+
+
+@pytest.fixture(scope="module")
+def database(new_database: Callable[[], str]) -> str:
+    return new_database()
+
+
+def run(play: Coroutine[Any, Any, None]) -> None:
+    async def within() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await play
+
+    asyncio.run(within())
+
+
+def values(read: ReadResult[RecordBatch], first: int = 0) -> list[tuple[int, Any]]:
+    parts = [batch.slice(max(first, batch.base_offset), batch.last_offset) for batch in read.batches]
+    records = json.loads(b"[" + b",".join(filter(None, parts)) + b"]")
+    return [(record["offset"], record["value"]) for record in records]
+
+
+async def topic_of(kafka: Brokers, written: Sequence[bytes | None] = (), **configs: str) -> tuple[str, Place]:
+    """A new topic with one record a batch, which a foreign producer wrote. Returns: its name and its partition."""
+    async with cluster_of(kafka) as cluster:
+        name, (place,) = await new_topic(cluster, **configs)
+    async with foreign(kafka) as producer:
+        for number, value in enumerate(written):
+            await producer.send_and_wait(name, value, key=b"k", timestamp_ms=1000 * number + 1000)
+    return name, place
+
+
+async def heard_of(log: KafkaRecordLog, heard: Heard, place: Place, end: int) -> None:
+    """Wait until memory knows that a log ends there, without asking."""
+    while log.reads.cache.log_end_offset(place) < end:
+        await heard.changes.get()
+
+
+def test_records_are_read_once_and_then_from_memory(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        _, place = await topic_of(kafka, [b"0", b'"a"', None])
+        async with open_log(kafka, database) as log:
+            fetches: list[int] = []
+            fetch = log.reads._fetching.fetch
+
+            async def counted(*arguments: Any, **named: Any) -> Any:
+                fetches.append(arguments[1])
+                return await fetch(*arguments, **named)
+
+            log.reads._fetching.fetch = counted  # type: ignore[method-assign]
+            reads = await asyncio.gather(*(log.read(*place, 0, *LIMITS) for _ in range(5)))
+            assert [values(read) for read in reads] == [[(0, 0), (1, "a"), (2, None)]] * 5
+            assert (reads[0].log_start_offset, reads[0].log_end_offset, reads[0].end_offset) == (0, 3, 3)
+            again = log.read_cached(*place, 1, *LIMITS)
+            assert again is not None
+            assert values(again) == [(1, "a"), (2, None)]
+            assert log.read_cached(*place, 3, *LIMITS) == ReadResult((), 0, 3, 3)
+            assert values(await log.read(*place, 2, *LIMITS)) == [(2, None)]
+            assert fetches == [0]
+            assert values(await log.read_packed(*place, 0, 1, 10)) == [(0, 0)]  # type: ignore[arg-type]
+            assert fetches == [0, 0]
+            assert await log.offsets(place.topic_id, [0]) == {0: Offsets(0, 3, 3)}
+            assert await log.offset_for_timestamp(*place, 1500) == 1
+            assert await log.offset_for_timestamp(*place, 9000) is None
+
+    run(play())
+
+
+def test_a_record_of_another_client_is_heard_of_and_in_memory(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        name, place = await topic_of(kafka)
+        heard = Heard()
+        async with open_log(kafka, database, heard) as log, foreign(kafka) as producer:
+            await log.learn_ends([place])
+            assert log.read_cached(*place, 0, *LIMITS) == ReadResult((), 0, 0, 0)
+            await producer.send_and_wait(name, b"1")
+            await heard_of(log, heard, place, 1)
+            read = log.read_cached(*place, 0, *LIMITS)
+            assert read is not None
+            assert values(read) == [(0, 1)]
+
+    run(play())
+
+
+def test_readers_of_committed_records_stop_at_the_last_stable_offset(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        name, place = await topic_of(kafka)
+        heard = Heard()
+        async with open_log(kafka, database, heard) as log, foreign(kafka, transactional_id=name) as producer:
+            async with producer.transaction():
+                await producer.send_and_wait(name, b"0")  # its marker: 1
+            await producer.begin_transaction()
+            await producer.send_and_wait(name, b"2")  # its marker: 3
+            await producer.abort_transaction()
+            await producer.begin_transaction()
+            await producer.send_and_wait(name, b"4")
+            committed = await log.read(*place, 0, *LIMITS, True)
+            assert values(committed) == [(0, 0)]
+            assert (committed.batches[-1].last_offset, committed.end_offset, committed.log_end_offset) == (3, 4, 5)
+            assert log.read_cached(*place, 4, *LIMITS, True) == ReadResult((), 0, 5, 4)
+            all_records = await log.read(*place, 0, *LIMITS)
+            assert values(all_records) == [(0, 0), (2, 2), (4, 4)]
+            await producer.commit_transaction()
+            await heard_of(log, heard, place, 6)
+            assert values(await log.read(*place, 4, *LIMITS, True)) == [(4, 4)]
+            assert await log.offsets(place.topic_id, [0]) == {0: Offsets(0, 6, 6)}
+
+    run(play())
+
+
+def test_a_log_start_that_moves_is_followed_and_what_it_removed_is_counted_once(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        _, place = await topic_of(kafka, [b"%d" % number for number in range(6)])
+        key, rule = SharePartitionKey("group", *place), RetentionRule()
+        heard = Heard()
+        async with open_log(kafka, database) as log, open_log(kafka, database, heard) as other:
+            assert await log.readers.find("group", [place]) == {}
+            begun = await log.readers.begin([Beginning(key, 0, 2, chosen=True)], 0)
+            assert begun[key][:3] == (2, 2, 6)
+            await other.read(*place, 0, *LIMITS)
+            assert await log.delete_records(place.topic_id, {0: 5}) == {0: 5}
+            while other.known_log_start(place) < 5:
+                await heard.changes.get()
+            for each in (log, other):
+                with pytest.raises(OffsetOutOfRange) as refused:
+                    await each.read(*place, 1, *LIMITS)
+                assert refused.value.log_start_offset == 5
+                assert each.known_log_start(place) == 5
+                assert values(await each.read(*place, 5, *LIMITS), 5) == [(5, 5)]
+            (removed,) = await log.apply_retention(place.topic_id, [0], rule, 0)
+            assert (removed.log_start_offset, removed.unfinished) == (5, {"group": 3})
+            await other.readers.find("group", [place])
+            assert await log.apply_retention(place.topic_id, [0], rule, 0) == []
+            assert await other.apply_retention(place.topic_id, [0], rule, 0) == []
+            with pytest.raises(OffsetOutOfRange):
+                await log.delete_records(place.topic_id, {0: 7})
+
+    run(play())
+
+
+def test_a_topic_that_is_gone_is_read_as_empty(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        _, place = await topic_of(kafka, [b"1"])
+        async with open_log(kafka, database) as log, cluster_of(kafka) as cluster:
+            await cluster.delete_topic(place.topic_id)
+            assert await log.offsets(place.topic_id, [0]) == {0: Offsets(0, 0, 0)}
+            assert not (await log.read(*place, 0, *LIMITS)).batches
+            await log.delete_topic(place.topic_id, 1)
+
+    run(play())
+
+
+def test_memory_is_bounded_and_reads_go_on(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        _, place = await topic_of(kafka, [b'"%b"' % (b"x" * 1000)] * 30)
+        async with open_log(kafka, database, cache_bytes=5000) as log:
+            offset = 0
+            while offset < 30:
+                read = await log.read(*place, offset, 3000, 10_000)
+                assert read.batches[0].base_offset <= offset
+                offset = read.batches[-1].last_offset + 1
+            assert log.reads.cache.bytes < 10_000
+
+    run(play())
