@@ -61,6 +61,7 @@ OLD_KEYS: Final = Rule("removing old idempotency keys that another process reads
 APPEND_NEWS: Final = Rule("announcing the next appends to other gateways; the first go at once", 0.003)
 APPEND: Final = Rule("an append, or the end of a transaction, that PostgreSQL did not take", 0.1)
 DEAD_LETTER: Final = Rule("writing a dead letter; `dead_letter_retry_max_ms` is the longest pause", 0.4, math.inf)
+TRUNCATED: Final = Rule("looking whether Kafka has cut a log", 0.5)
 REDIS_SILENT: Final = Rule("asking a Redis that does not answer", 0.5)
 REDIS_REFUSES: Final = Rule("asking a Redis that refuses writes, where an operator must act", 2.0)
 HEARTBEAT: Final = Rule("a heartbeat or a renewal of a client", 1.0)

@@ -9,6 +9,7 @@ from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS
 
+from sharequeue.protocol.types import TopicIdPartition
 from tests.kafka_log.brokers import Brokers
 from tests.kafka_log.clusters import cluster_of
 from tests.storage.record_logs import Heard
@@ -16,8 +17,16 @@ from tests.storage.record_logs import Heard
 
 @contextlib.asynccontextmanager
 async def open_log(
-    brokers: Brokers, database_url: str, heard: Heard | None = None, cache_bytes: int = 64 << 20
+    brokers: Brokers,
+    database_url: str,
+    heard: Heard | None = None,
+    cache_bytes: int = 64 << 20,
+    restarted: "asyncio.Queue[tuple[TopicIdPartition, int]] | None" = None,
 ) -> AsyncIterator[KafkaRecordLog]:
+    async def restart(place: TopicIdPartition, offset: int) -> None:
+        if restarted is not None:
+            restarted.put_nowait((place, offset))
+
     database = await LogDatabase.open(database_url)
     async with cluster_of(brokers) as cluster:
         log = KafkaRecordLog(
@@ -26,6 +35,7 @@ async def open_log(
             BatchCache(cache_bytes),
             heard or Heard(),
             values=lambda _: "auto",
+            restart=restart,
             sweeps=lambda *_: True,
             reading_bytes=64 << 20,
             max_depth=64,

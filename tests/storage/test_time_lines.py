@@ -4,8 +4,9 @@ import asyncio
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import postgres, time_lines
+from sharequeue_gateway.record_log import time_lines
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.removing import purging
 from sharequeue_gateway.record_log.time_lines import SKIPPED
 
 from sharequeue.protocol.errors import StorageError
@@ -114,11 +115,11 @@ async def test_an_outage_forgets_no_log_end(database_url: str, monkeypatch: pyte
 
     async with PostgresRecordLogs(database_url).open() as log:
         await append(log, topic, 0, 1)
-        monkeypatch.setattr(postgres, "PURGE_PAUSE_S", 0)
+        monkeypatch.setattr(purging, "PURGE_PAUSE_S", 0)
         monkeypatch.setattr(log.database, "query", away)
-        purging = asyncio.create_task(log._purge(tuple))
+        purge = asyncio.create_task(log._purge(tuple))
         await asyncio.wait_for(until(lambda: tries >= 4), 60)
-        purging.cancel()
+        purge.cancel()
         assert log.database.known_ends() == {(topic, 0): 2}
 
 

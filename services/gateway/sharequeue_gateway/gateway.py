@@ -22,7 +22,10 @@ from redis.asyncio import Redis
 from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, StartOffset, TopicStartOffsets
 from sharequeue.protocol.messages.operations import ServiceDescription
+from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.kafka_settings import kafka_settings
 from sharequeue.service.operations import Operations
@@ -362,6 +365,21 @@ async def _kafka(settings: Settings) -> Any:
     return cluster
 
 
+async def _restart(base: Base, place: TopicIdPartition, offset: int) -> None:
+    """Have the groups that read a partition here start at an offset, or below it at what they have not finished."""
+    from sharequeue_gateway.kafka_log import bounds_store  # noqa: PLC0415
+
+    for group_id, floor in await base.database.query(bounds_store.floors_of, place):
+        if base.cluster.leads(SharePartitionKey(group_id, *place)):
+            start = StartOffset(partition=place[1], start_offset=min(floor, offset))
+            request = AlterShareGroupOffsetsRequest(
+                topics=[TopicStartOffsets(topic_id=place[0], partitions=[start])], force=True
+            )
+            await base.coordinator.exchange(
+                apis.ALTER_SHARE_GROUP_OFFSETS, request, key=group_id, path={"group": group_id}
+            )
+
+
 def _transaction_options(settings: Settings) -> TransactionOptions:
     return TransactionOptions(
         settings.max_transaction_bytes,
@@ -385,6 +403,7 @@ def _record_log(base: Base, listener: LogListener, settings: Settings) -> Log:
             listener,
             values=base.metadata.value_format,
             sweeps=base.cluster.sweeps,
+            restart=partial(_restart, base),
             reading_bytes=settings.max_unsent_bytes,
             max_depth=settings.max_value_depth,
             transactions=_transaction_options(settings),

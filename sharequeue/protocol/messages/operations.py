@@ -42,7 +42,7 @@ class Readiness(Response):
 
 
 class ServiceDescription(Response):
-    """What a service is built on."""
+    """The store of a service, and its capabilities."""
 
     record_log: Annotated[str, word("RecordLogKind", "The store of the records.", ("postgres", "kafka"))]
     """The store of the records."""

@@ -58,6 +58,14 @@ async def read_places(connection: Any) -> list[TopicIdPartition]:
     return [(str(row[0]), row[1]) for row in rows]
 
 
+async def floors_of(connection: Any, place: TopicIdPartition) -> list[tuple[str, int]]:
+    """Return the groups that read a partition, each with what it has finished."""
+    rows = await connection.fetch(
+        "SELECT group_id, floor FROM log.readers WHERE topic_id = $1 AND partition = $2", *place
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
 class KafkaReaders(Readers):
     """The readers of Kafka's logs. `follow`: has the rows of partitions follow Kafka first."""
 

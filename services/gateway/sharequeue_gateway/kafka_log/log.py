@@ -14,6 +14,7 @@ from sharequeue_gateway.kafka_log import bounds_store
 from sharequeue_gateway.kafka_log.bounds_store import KafkaReaders
 from sharequeue_gateway.kafka_log.faults import storage_error
 from sharequeue_gateway.kafka_log.reading import GONE, NO_OFFSETS, KafkaReads
+from sharequeue_gateway.kafka_log.truncations import Restart
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
@@ -71,6 +72,7 @@ class KafkaRecordLog:
         *,
         values: Callable[[str], str],
         sweeps: Callable[[str, int], bool],
+        restart: Restart,
         reading_bytes: int,
         max_depth: int,
         transactions: TransactionOptions,
@@ -81,7 +83,7 @@ class KafkaRecordLog:
         self._listener = listener
         self._sweeps = sweeps
         self.reads: Final = KafkaReads(
-            cluster, cache, listener, values, reading_bytes=reading_bytes, max_depth=max_depth
+            cluster, cache, listener, values, restart=restart, reading_bytes=reading_bytes, max_depth=max_depth
         )
         self.readers: Final = KafkaReaders(database.query, self._follow_rows)
         self.read_cached = self.reads.read_cached
@@ -212,8 +214,8 @@ class KafkaRecordLog:
         """Say that Kafka has lost records which groups or locks name: it will give their offsets to others."""
         WENT_BACK().inc()
         log.error(
-            "Kafka's log ends before offsets that groups know: an unclean election of a leader has lost records."
-            " Reset the offsets of these groups to the end that the log has now",
+            "Kafka's log ends before offsets that groups know, and no gateway saw it lose records: reset the offsets of"
+            " these groups to the end that the log has now",
             extra=fields(ends={f"{topic_id}:{partition}": end for (topic_id, partition), end in ends.items()}),
         )
 
@@ -223,7 +225,7 @@ class KafkaRecordLog:
         """Follow the logs that are used, have the rows of PostgreSQL follow those that groups read, and purge rows.
         Never returns."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.reads.following.run())
+            group.create_task(self.reads.run())
             group.create_task(self._follow_read())
             group.create_task(purging.run(self.database, lambda: self.reads.forget_unused(interest())))
 

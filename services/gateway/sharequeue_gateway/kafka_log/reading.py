@@ -19,6 +19,7 @@ from msgspec import structs
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.kafka_log.faults import storage_error
 from sharequeue_gateway.kafka_log.read_values import batch_of
+from sharequeue_gateway.kafka_log.truncations import Last, Restart, Truncations
 from sharequeue_gateway.record_log.log import LogListener, Offsets, ReadResult, below_log_start
 from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.reading.read_room import ReadRoom, ahead_of, within
@@ -34,7 +35,7 @@ NO_OFFSETS: Final = Offsets(0, 0, 0)
 
 
 class KafkaReads:
-    """Memory of Kafka's logs, and reads through it. `following.run` must be running.
+    """Memory of Kafka's logs, and reads through it. `run` must be running.
 
     `values`: the setting `value.format` of a topic, by its id. `max_depth`: deeper values are no JSON.
     """
@@ -46,10 +47,12 @@ class KafkaReads:
         listener: LogListener,
         values: Callable[[str], str],
         *,
+        restart: Restart,
         reading_bytes: int,
         max_depth: int,
     ) -> None:
         self._cluster = cluster
+        self.truncations: Final = Truncations(cluster, restart, self.forget)
         self.cache: Final = cache
         self._listener = listener
         self._values = values
@@ -60,6 +63,12 @@ class KafkaReads:
         self._under_way: dict[tuple[TopicIdPartition, int], asyncio.Task[Sequence[RecordBatch]]] = {}
         """The Fetches that wait for their answer, by partition of memory and offset."""
 
+    async def run(self) -> None:
+        """Follow the logs that are used. Never returns."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.following.run())
+            group.create_task(self.truncations.run())
+
     # Ends
 
     def knows(self, place: TopicIdPartition) -> bool:
@@ -69,6 +78,7 @@ class KafkaReads:
     def learn(self, place: TopicIdPartition, start: int, end: int, stable: int) -> None:
         """Keep the bounds of a log, follow it from now on, and report a change. −1: unknown."""
         new = self.cache.log_end_offset(place) < 0
+        self.truncations.note_end(place, end)
         changed = self.cache.set_ends(place, start, end)
         if stable >= 0:
             changed |= self.cache.set_ends(_committed(place), start, stable)
@@ -211,6 +221,8 @@ class KafkaReads:
         return [self.cache.add(kept, batch) for batch in batches] if keep else batches
 
     def _decoded(self, place: TopicIdPartition, read: Iterable[ReadBatch]) -> list[RecordBatch]:
+        read = list(read)
+        self.truncations.note(place, [Last(each.leader_epoch, each.last_offset + 1) for each in read if each.records])
         value_format = self._values(place[0])
         return [batch_of(each, value_format, self._max_depth) for each in read]
 
