@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import httpx
@@ -34,6 +35,7 @@ from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.examples import examples
 from tests.http.access import ADMIN, Access, caller
 from tests.http.calls import Gateway
+from tests.kafka_log import on_kafka
 from tests.warm_start import WarmStart
 
 gc.disable()  # importing and collecting make no garbage; `pytest_collection_finish` enables it
@@ -60,6 +62,13 @@ TEMPLATE = "migrated"
 REDIS_DATABASES = 4096
 ONE_PROCESS = "ONE_PROCESS" in os.environ
 _numbers = itertools.count(1)
+record_log_options = on_kafka.record_log_options
+
+
+if on_kafka.ON_KAFKA:
+    pytest_runtest_call = on_kafka.pytest_runtest_call
+    pytest_runtest_logreport = on_kafka.pytest_runtest_logreport
+    pytest_sessionfinish = on_kafka.pytest_sessionfinish
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -200,10 +209,15 @@ def one_process() -> bool:
 
 @pytest.fixture(scope="module")
 def stack(
-    data_dir: Path, database: str, redis_database: str, stack_settings: dict[str, str], one_process: bool
+    data_dir: Path,
+    database: str,
+    redis_database: str,
+    stack_settings: dict[str, str],
+    one_process: bool,
+    record_log_options: dict[str, Any],
 ) -> Iterator[Stack]:
     """The three services, one stack for the module; tests use topics and groups of their own."""
-    stores = {"postgres_url": database, "redis_url": redis_database}
+    stores = {"postgres_url": database, "redis_url": redis_database, **record_log_options}
     with temporary_stack(data_dir, **stores, settings=stack_settings, one_process=one_process) as stack:
         yield stack
 
@@ -211,7 +225,10 @@ def stack(
 @pytest.fixture
 def client(stack: Stack) -> Iterator[httpx.Client]:
     """An HTTP client of the stack's gateway."""
-    with httpx.Client(base_url=stack.url, timeout=40, verify=False) as client:  # loading certificates takes 20 ms
+    hooks = {"response": [on_kafka.skip_if_lacking]} if on_kafka.ON_KAFKA else None
+    with httpx.Client(
+        base_url=stack.url, timeout=40, event_hooks=hooks, verify=False
+    ) as client:  # loading certificates takes 20 ms
         yield client
 
 
@@ -241,14 +258,17 @@ def admin(stack: Stack, access: Access) -> Iterator[Gateway]:
 
 @pytest.fixture(scope="session")
 def shared_stacks(
-    tmp_path_factory: pytest.TempPathFactory, new_database: NewDatabase, new_redis: Callable[[], str]
+    tmp_path_factory: pytest.TempPathFactory,
+    new_database: NewDatabase,
+    new_redis: Callable[[], str],
+    record_log_options: dict[str, Any],
 ) -> Iterator[Callable[[bool], Stack]]:
     """Both forms of the shared stack. Each starts when the first test asks for it."""
     with contextlib.ExitStack() as stacks:
 
         @cache
         def of(one_process: bool) -> Stack:
-            stores = {"postgres_url": new_database(), "redis_url": new_redis()}
+            stores = {"postgres_url": new_database(), "redis_url": new_redis(), **record_log_options}
             folder = tmp_path_factory.mktemp("shared-stack")
             return stacks.enter_context(temporary_stack(folder, **stores, one_process=one_process))
 
@@ -278,7 +298,8 @@ def shared_database(shared_stack: Stack) -> str:
 def gateway(shared_stack: Stack) -> Iterator[Gateway]:
     """The shared stack's gateway. The gateway closes connections idle for 5 s, so the client drops them earlier."""
     limits = httpx.Limits(keepalive_expiry=2.5)
-    with httpx.Client(base_url=shared_stack.url, timeout=40, limits=limits) as http:
+    hooks = {"response": [on_kafka.skip_if_lacking]} if on_kafka.ON_KAFKA else None
+    with httpx.Client(base_url=shared_stack.url, timeout=40, limits=limits, event_hooks=hooks) as http:
         yield Gateway(http)
 
 

@@ -45,6 +45,7 @@ from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
 
 log = logging.getLogger(__name__)
 
+WATCH_PAUSE_S: Final = 0.5
 FOLLOW_PAUSE_S: Final = 5.0
 """How often the rows of PostgreSQL follow the bounds of the logs that groups read."""
 ENDS_AT_ONCE: Final = 1000
@@ -226,8 +227,18 @@ class KafkaRecordLog:
         Never returns."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.reads.run())
+            group.create_task(self._watch(interest))
             group.create_task(self._follow_read())
             group.create_task(purging.run(self.database, lambda: self.reads.forget_unused(interest())))
+
+    async def _watch(self, interest: Interest) -> None:
+        """Learn the logs that fetches wait for and memory does not know: those whose ends could not be read before."""
+        async for _ in Every(WATCH_PAUSE_S):
+            try:
+                await self.learn_ends(list(interest()))
+            except StorageError as error:
+                count_failed_look("log_ends")
+                log.warning("cannot read the log ends of watched partitions", extra=fields(cause=error.detail))
 
     async def _follow_read(self) -> None:
         async for _ in Every(FOLLOW_PAUSE_S):
