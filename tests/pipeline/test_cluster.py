@@ -88,10 +88,6 @@ class Cluster:
         words = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0")
         self._run(f"worker-{number}", "worker.Worker", *words, "--work-dir", str(self._directory / "work"), self.master)
 
-    def kill_worker(self, number: int) -> None:
-        """Kill a worker with its executors, as a crash of its machine does."""
-        _kill(self._processes[f"worker-{number}"])
-
     def _run(self, name: str, kind: str, *words: str) -> None:
         kept = {key: to for key, to in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK", "SPARK"))}
         java_home = find_java_home(os.environ)

@@ -182,11 +182,12 @@ def failing(stream: DataFrame, kind: str, poison: Iterable[int]) -> DataFrame:
     return stream.selectExpr(f"if(CAST(value AS STRING) IN ({bad}), raise_error('no use'), value) AS value")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("kind", "on_error", "records", "limit", "partitions", "poison"),
     [
         ("worker", "reject", 6, 2, 2, [0, 5]),
-        pytest.param("jvm", "release", 100, 5, 4, [3, 4, 50, 99], marks=pytest.mark.soak),
+        ("jvm", "release", 100, 5, 4, [3, 4, 50, 99]),
     ],
 )
 def test_a_task_that_records_kill(
