@@ -71,6 +71,7 @@ def test_every_promise_holds_when_all_processes_stood_still(
     judge(stack, seed, stop, stops)
 
 
+@pytest.mark.soak
 def test_every_promise_holds_when_only_postgresqls_clock_went_on(cluster: Stack, database_url: str, seed: int) -> None:
     """As after a sleep of the machine. All times in the tables move back instead of PostgreSQL's clock on, so leases
     that the services believe in are over, and others may take them."""

@@ -244,6 +244,7 @@ def read(http: httpx.Client, topic: str) -> list[str]:
             return values
 
 
+@pytest.mark.soak
 def test_work_goes_on_while_a_cluster_begins_to_ask_for_keys(stack: Stack, tmp_path: Path, name: str) -> None:
     access = Access(stack, tmp_path / "data")
     admin, key = access.key(ADMIN), access.key(USER)

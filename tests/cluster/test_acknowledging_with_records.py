@@ -227,9 +227,9 @@ def check_kill(
     step.check_the_repeat(step.client)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", POINTS[::2])
 def test_a_gateway_is_killed_before_each_step(step: Step, clients: list[httpx.Client], seed: int, point: str) -> None:
-    """The gateways that take the request turn with the leaders."""
+    """The gateways that take the request turn with the leaders. Every second step: the others are in the long run."""
     rng = random.Random(f"{seed} {point}")
     of_leader = (seed + POINTS.index(point)) % 2 == 1
     alone, at_once = rng.random() < 0.25, rng.random() < 0.5

@@ -82,6 +82,7 @@ def test_a_poll_waiting_at_a_leader_survives_its_departure(
         assert places(poll.result(HANG_S)) == {(led[0], 0)}
 
 
+@pytest.mark.soak
 def test_a_poll_through_a_leaving_gateway_is_answered(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
 ) -> None:

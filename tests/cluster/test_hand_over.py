@@ -142,6 +142,7 @@ def test_a_new_gateway_takes_over_held_records(
     assert fetch(clients[2], name, topics=[name], max_wait_ms=0)["batches"] == []
 
 
+@pytest.mark.soak
 def test_a_session_whose_home_moved_does_not_keep_its_group_in_use(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:

@@ -23,6 +23,7 @@ def stack(tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[
         yield stack
 
 
+@pytest.mark.soak
 def test_a_leaving_gateway_serves_until_the_last_one_leaves(stack: Stack, name: str) -> None:
     gateways = [service for service in stack.services if service.name.startswith("gateway")]
     first, second = (service.process for service in gateways)

@@ -138,6 +138,7 @@ def test_locks_follow_leadership_that_moved_twice_before_a_load(
     untouched(clients, name, held, [2, 0])
 
 
+@pytest.mark.soak
 def test_locks_of_a_leaving_gateway_are_kept_without_a_request(
     cluster: GatewayCluster, clients: list[httpx.Client], stack: Stack, name: str, topic_id: str
 ) -> None:

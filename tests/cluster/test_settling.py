@@ -97,6 +97,7 @@ def test_an_abort_gives_the_records_back_at_the_next_leader(held: Held, how: sig
     assert not held.visible()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("held", [(120_000, 10_000)], indirect=True)
 def test_a_gateway_dies_between_hold_and_decision(held: Held, log_url: str) -> None:
     """The timeout of the transaction bounds how long the records are pending."""

@@ -23,9 +23,8 @@ def beat(client: httpx.Client, group: str, topic: str) -> httpx.Response:
     return client.post(f"/v1/share-groups/{group}/heartbeat", json=body)
 
 
-@pytest.mark.parametrize(
-    ("groups", "most_mib"), [(50, 50), pytest.param(1000, 150, marks=pytest.mark.soak)], ids=["few", "many"]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("groups", "most_mib"), [(50, 50), (1000, 150)], ids=["few", "many"])
 def test_groups_on_a_wide_topic_stop_nobody(
     client: httpx.Client, stack: Stack, name: str, groups: int, most_mib: int
 ) -> None:

@@ -49,7 +49,11 @@ def test_a_share_partition_is_loaded_again_without_the_group_coordinator(own_sta
 
 
 @pytest.mark.parametrize(
-    ("how", "trouble"), [("killed", "does not answer"), ("full", "refuses writes, its memory is full")]
+    ("how", "trouble"),
+    [
+        ("killed", "does not answer"),
+        pytest.param("full", "refuses writes, its memory is full", marks=pytest.mark.soak),
+    ],
 )
 def test_without_redis_and_group_coordinator_holders_settle_and_nothing_is_acquired(
     own_stack: Stack, how: str, trouble: str
@@ -90,6 +94,7 @@ def test_without_redis_and_group_coordinator_holders_settle_and_nothing_is_acqui
         wait_until(served)
 
 
+@pytest.mark.soak
 def test_a_redis_that_may_evict_locks_is_named_and_used(own_stack: Stack) -> None:
     assert own_stack.redis is not None
     with (
@@ -112,7 +117,7 @@ def test_a_redis_that_may_evict_locks_is_named_and_used(own_stack: Stack) -> Non
         wait_until(lambda: told() is None, 60)
 
 
-@pytest.mark.parametrize("how", ["renewal", "poll"])
+@pytest.mark.parametrize("how", [pytest.param("renewal", marks=pytest.mark.soak), "poll"])
 def test_held_records_stay_held_when_the_group_coordinator_is_back_before_redis(own_stack: Stack, how: str) -> None:
     """While nothing may be acquired, no request makes the gateway forget a lock: only its memory knows them."""
     assert own_stack.redis is not None

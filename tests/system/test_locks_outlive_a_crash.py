@@ -30,6 +30,7 @@ def crash(stack: Stack) -> Callable[[], None]:
     return kill_and_start
 
 
+@pytest.mark.soak
 def test_two_members_keep_their_parts_of_one_fetch(gateway: Gateway, crash: Callable[[], None], name: str) -> None:
     gateway.create_topic(name)
     gateway.produce(name, *range(10))
@@ -99,7 +100,7 @@ def test_records_held_when_redis_lost_its_data_stay_held(tmp_path: Path, new_dat
         assert gateway.window("g", "t")[0] == 6
 
 
-@pytest.mark.parametrize("how", ["left", "killed"])
+@pytest.mark.parametrize("how", [pytest.param("left", marks=pytest.mark.soak), "killed"])
 def test_locks_end_though_every_gateway_that_knew_them_is_gone(
     tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str], how: str
 ) -> None:

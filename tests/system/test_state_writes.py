@@ -107,6 +107,7 @@ def test_a_late_write_of_an_earlier_leader_keeps_its_epoch(
     asyncio.run(run())
 
 
+@pytest.mark.soak
 def test_large_gathered_writes_are_sent_in_several_requests(
     own_stack: Stack, data_dir: Path, key: SharePartitionKey
 ) -> None:

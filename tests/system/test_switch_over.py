@@ -89,6 +89,7 @@ def test_connections_that_lead_to_the_old_server_are_made_again(client: httpx.Cl
     wait_until(lambda: client.get("/readyz").status_code == 200)
 
 
+@pytest.mark.soak
 def test_readiness_counts_refused_writes(client: httpx.Client, postgres: AskedPostgres) -> None:
     assert produce(client).status_code == 200
     switch(postgres, "on")

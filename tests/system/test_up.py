@@ -353,6 +353,7 @@ def test_json_says_where_the_stack_runs(tmp_path: Path, data_dir: Path) -> None:
         assert json.loads(up.stdout) == said
 
 
+@pytest.mark.soak
 def test_a_gateway_with_another_address_becomes_ready(
     tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
 ) -> None:
@@ -380,6 +381,7 @@ def taken(file: Path) -> list[str]:
     return [line for line in file.read_text().splitlines() if '"took over"' in line]
 
 
+@pytest.mark.soak
 def test_killed_services_are_started_again(
     tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
 ) -> None:
