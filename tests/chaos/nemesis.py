@@ -178,7 +178,9 @@ class Nemesis:
             wrong_s = round((_time_s(entries[-1]) - log.stat().st_mtime) / HOUR_S) * HOUR_S if entries else 0
             for entry in entries:
                 at_s = _time_s(entry) - wrong_s - self._wall_s
-                if entry["message"].startswith("Redis ") and entry["message"].endswith("; locks end by the sweep"):
+                if entry["message"].startswith("Redis ") and entry["message"].endswith(
+                    "; a crash of this gateway would forget locks"
+                ):
                     since_s = at_s if since_s is None else since_s
                 elif since_s is not None and entry["message"] in ("Redis is back", "registered"):
                     windows.append(Span(since_s, at_s))

@@ -16,11 +16,11 @@ def write_of(
     entries: Sequence[int], over: Sequence[int] | None, fetch: tuple[str, bytes, int] | None = None
 ) -> LockWrite:
     names = None if over is None else [(number, number) for number in over]
-    return LockWrite(KEY, 3, 99, {(number, number): LOCK for number in entries}, names, fetch)
+    return LockWrite(KEY, 3, {(number, number): LOCK for number in entries}, names, fetch)
 
 
 def trips_of(*writes: LockWrite) -> list[list[Call]]:
-    return list(round_trips(writes, RedisKeys("c"), "n"))
+    return list(round_trips(writes, RedisKeys("c")))
 
 
 def test_small_writes_share_a_round_trip_and_answers_of_fetches_come_last() -> None:

@@ -9,7 +9,6 @@ from sharequeue_gateway.leader.lock_entries import LOCK_ENTRY_SLACK
 from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
 
-from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
 from tests.core.share_partition_driver import Driver
 from tests.core.states import StateAnnotation
@@ -29,7 +28,7 @@ def over(led: LedSharePartition) -> Sequence[tuple[int, int]]:
 
 def written(led: LedSharePartition, name: tuple[int, int]) -> LockWrite:
     """What is written to Redis when a member acquires a range."""
-    return lock_entries.taken(led, "M1", [AcquiredRange(*name, 1, 0, 0)], None, Clock())
+    return lock_entries.taken(led, "M1", [AcquiredRange(*name, 1, 0, 0)], None)
 
 
 def test_lock_entries_end_when_the_start_offset_has_passed_them() -> None:
@@ -145,4 +144,4 @@ def test_delayed_records_need_no_entry() -> None:
     d = Driver(batches, annotations=delays, locks=[RestoredLock(0, 0, "M1", 1, later_ms, 30_000)])
     assert d.machine.delayed_count == count
     led = led_by(d)
-    assert list(lock_entries.whole(led, d.now_ms).entries) == [(0, 0)] == list(led.lock_entries or ())
+    assert list(lock_entries.whole(led).entries) == [(0, 0)] == list(led.lock_entries or ())

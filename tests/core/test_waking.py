@@ -222,20 +222,17 @@ def test_an_end_that_is_not_followed_is_asked_for_by_the_next_fetch() -> None:
     assert log.reads == 2
 
 
-def test_a_share_partition_is_idle_unless_a_delay_ends_soon() -> None:
+def test_a_share_partition_rests_unless_something_is_held_or_under_way() -> None:
     d = Driver()
     d.fetch("[0-9]")
     led, _ = waiting(d, 0)
-    end_ms = d.now_ms + 120_000
-    assert led.idle_since(0) is None, "records are held"
+    assert not led.rests, "records are held"
     d.ack("0-4 Acc", "5-9 Rel", delay_ms=120_000)
-    d.machine.expire(d.now_ms + 31_000)  # the time of the lock
-    assert led.idle_since(end_ms) == led.used_at_ms
-    assert led.idle_since(end_ms + 1) is None
+    assert led.rests, "a delay needs nobody"
     led.writes = 1
-    assert led.idle_since(0) is None, "a write is under way"
+    assert not led.rests, "a write is under way"
     led.writes, led.reading = 0, True
-    assert led.idle_since(0) is None, "a fetch reads"
+    assert not led.rests, "a fetch reads"
     led.reading = False
     led.add_waiter(Sleeper())
-    assert led.idle_since(0) is None, "a fetch waits"
+    assert not led.rests, "a fetch waits"

@@ -1,19 +1,16 @@
-"""Acquisition locks on real Redis: restored unchanged, fenced by the leader epoch, reported when they are due."""
+"""Acquisition locks on real Redis: restored unchanged, and fenced by the leader epoch."""
 
 import asyncio
 
 import pytest
-from redis.asyncio import Redis
 from sharequeue_gateway.cluster.redis_client import RedisKeys
 from sharequeue_gateway.locks.lock_store import fetch_key
 from sharequeue_gateway.record_log.database import CLUSTER_ID, LogDatabase
 
-from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.stack import redis as redis_server
 from tests.storage.database import session
 from tests.storage.record_logs import new_topic
-from tests.storage.written_locks import HELD, Entries, lock_write, locks_of, new_key, restored, timers, until
+from tests.storage.written_locks import HELD, Entries, lock_write, locks_of, new_key, restored, timers
 
 # Written and restored
 
@@ -109,14 +106,12 @@ async def test_clusters_that_share_a_redis_share_nothing(redis_url: str) -> None
     """A copy of a database has the same topics, groups and node ids."""
     key = new_key()
     async with timers(redis_url, keys=RedisKeys("a")) as here, timers(redis_url, keys=RedisKeys("b")) as copy:
-        assert await here.write(lock_write(key, HELD, fetch=("f", b"x", 60_000), deadline_ms=2**50))
-        assert await copy.timed([key]) == []
+        assert await here.write(lock_write(key, HELD, fetch=("f", b"x", 60_000)))
+        assert await copy.with_locks([key]) == []
         assert await copy.fetched("f") == []
         assert await locks_of(copy, key, leader_epoch=9) == []
-        assert await here.write(lock_write(key, {}, deadline_ms=2**50)), "the higher epoch is the copy's"
-        copy.adopt([], lambda _: True)
-        await until(lambda: copy._to_adopt is None)
-        assert await here.timed([key]) == [key]
+        assert await here.write(lock_write(key, {})), "the higher epoch is the copy's"
+        assert await here.with_locks([key, new_key()]) == [key]
         assert await locks_of(here, key) == restored(HELD)
 
 
@@ -170,131 +165,6 @@ async def test_a_write_raises_the_leader_epoch(redis_url: str) -> None:
         assert await lock_timers.write(lock_write(key, {}, leader_epoch=10))
         assert not await lock_timers.write(lock_write(key, {}, leader_epoch=9))
         assert await lock_timers.write(lock_write(key, {}, leader_epoch=10))
-
-
-# Due
-
-
-async def test_due_share_partitions_are_reported(redis_url: str) -> None:
-    due, later, ended, forgotten, elsewhere = (new_key(f"g{number}:x") for number in range(5))
-    now_ms = Clock().now_ms()
-    async with timers(redis_url) as lock_timers, timers(redis_url, "gateway-1") as other:
-        named: list[SharePartitionKey] = []
-        await lock_timers.write(lock_write(ended, {}, deadline_ms=now_ms - 10))
-        await lock_timers.write(lock_write(ended, {}, deadline_ms=None))
-        await lock_timers.write(lock_write(forgotten, {}, deadline_ms=now_ms - 10))
-        await lock_timers.forget_due(forgotten)
-        await lock_timers.write(lock_write(later, {}, deadline_ms=now_ms + 3_600_000))
-        await other.write(lock_write(elsewhere, {}, deadline_ms=now_ms - 10))
-        lock_timers.on_due = named.append
-        await lock_timers.write(lock_write(due, {}, deadline_ms=now_ms + 50))
-        await until(lambda: named.count(due) >= 3)
-        assert set(named) == {due}
-        await lock_timers.write(lock_write(due, {}, deadline_ms=now_ms + 3_600_000))
-        await lock_timers.write(lock_write(later, {}, deadline_ms=now_ms))
-        await until(lambda: later in named)
-
-
-async def test_a_postponed_share_partition_is_reported_later_if_it_has_locks(redis_url: str) -> None:
-    put_off, ended, untouched = (new_key(f"g{number}") for number in range(3))
-    async with timers(redis_url) as lock_timers:
-        named: list[SharePartitionKey] = []
-        for key in (put_off, untouched):
-            await lock_timers.write(lock_write(key, {}, deadline_ms=7))
-        await lock_timers.put_off(put_off, 60_000)
-        await lock_timers.put_off(ended, -60_000)
-        lock_timers.on_due = named.append
-        await until(lambda: named.count(untouched) >= 3)
-        assert set(named) == {untouched}
-        await lock_timers.put_off(put_off, 50)
-        await until(lambda: put_off in named)
-
-
-class StoppedClock(Clock):
-    """A clock that moves only when the test sets it."""
-
-    def __init__(self) -> None:
-        self.ms = 1_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-
-async def test_redis_is_polled_only_when_locks_may_be_due(own_redis: redis_server.Redis) -> None:
-    redis_url = own_redis.url
-    own, of_another = new_key("g1"), new_key("g2")
-    clock = StoppedClock()
-    async with (
-        timers(redis_url, clock=clock) as lock_timers,
-        timers(redis_url, "gateway-1", clock=clock) as other,
-        Redis.from_url(redis_url) as redis,
-    ):
-        named: list[SharePartitionKey] = []
-        lock_timers.on_due = named.append
-        await _looks_once_idle(redis)
-        assert await lock_timers.write(lock_write(own, {}, deadline_ms=clock.ms))
-        await until(lambda: own in named)
-        assert await lock_timers.write(lock_write(own, {}, deadline_ms=None))
-        looks = await _looks_once_idle(redis)
-        await other.hand_over({of_another: "gateway-0"})
-        clock.ms += 490
-        await asyncio.sleep(0.3)  # several turns of both loops
-        assert await _looks(redis) == looks
-        assert of_another not in named
-        clock.ms += 10
-        await until(lambda: of_another in named)
-
-
-async def _looks(redis: Redis) -> int:
-    """How often this server was asked what is due."""
-    return int((await redis.info("commandstats")).get("cmdstat_zrange", {"calls": 0})["calls"])
-
-
-async def _looks_once_idle(redis: Redis) -> int:
-    before, looks = -1, await _looks(redis)
-    while before != looks:
-        await asyncio.sleep(0.3)
-        before, looks = looks, await _looks(redis)
-    return looks
-
-
-async def test_due_sets_of_unknown_gateways_are_adopted(redis_url: str) -> None:
-    """By the gateway that leads now; live gateways keep their own."""
-    forgotten, handed_on, led_elsewhere, live = (new_key(f"g{number}") for number in range(4))
-    async with timers(redis_url, "gateway-1") as gone, timers(redis_url, "gateway-2") as other:
-        for key in (forgotten, handed_on, led_elsewhere):
-            assert await gone.write(lock_write(key, HELD, deadline_ms=5_000_000_000_000))
-        await gone.hand_over({handed_on: "gateway-9"})
-        assert await other.write(lock_write(live, HELD, deadline_ms=5_000_000_000_000))
-    named: list[SharePartitionKey] = []
-    async with timers(redis_url) as started, Redis.from_url(redis_url) as redis:
-        started.on_due = named.append
-        started.adopt({"gateway-0", "gateway-2"}, lambda key: key != led_elsewhere)
-        await until(lambda: {forgotten, handed_on} <= set(named))
-        assert set(named) == {forgotten, handed_on}
-        assert await redis.smembers(RedisKeys().due_sets) == {
-            RedisKeys().due(f"gateway-{number}").encode() for number in range(3)
-        }
-        started.adopt({"gateway-0", "gateway-2"}, lambda key: True)
-        await until(lambda: led_elsewhere in named)
-        assert await redis.smembers(RedisKeys().due_sets) == {
-            RedisKeys().due(f"gateway-{number}").encode() for number in (0, 2)
-        }
-        assert live not in named
-
-
-async def test_two_gateways_adopt_each_due_share_partition_once(redis_url: str) -> None:
-    keys = [new_key(partition=number) for number in range(600)]
-    async with timers(redis_url, "gateway-9") as gone:
-        assert all(await asyncio.gather(*(gone.write(lock_write(key, HELD, deadline_ms=7)) for key in keys)))
-    async with timers(redis_url) as first, timers(redis_url, "gateway-1") as second, Redis.from_url(redis_url) as redis:
-        for taking in (first, second):
-            taking.adopt({"gateway-0", "gateway-1"}, lambda key: True)
-        async with asyncio.timeout(60):
-            while await redis.exists(RedisKeys().due("gateway-9")):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        taken = [set(await redis.zrange(RedisKeys().due(node_id), 0, -1)) for node_id in ("gateway-0", "gateway-1")]
-        assert len(taken[0] | taken[1]) == len(taken[0]) + len(taken[1]) == len(keys)
 
 
 # Answers of fetches

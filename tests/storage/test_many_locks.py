@@ -9,7 +9,6 @@ from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, Command, LockWrite
 from sharequeue_gateway.locks.lock_writer import round_trips
 from sharequeue_gateway.share_partition.machine import RestoredLock
 
-from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack import redis as redis_server
 from tests.storage.written_locks import HELD, Entries, lock_write, locks_of, new_key, restored, timers, until
 
@@ -34,7 +33,7 @@ async def test_thousands_of_locks_are_written_replaced_and_read(redis_url: str, 
 
 
 def commands_of(write: LockWrite) -> list[Command]:
-    return [call.command for trip in round_trips([write], RedisKeys(), "gateway-0") for call in trip]
+    return [call.command for trip in round_trips([write], RedisKeys()) for call in trip]
 
 
 async def test_a_fenced_leader_writes_nothing(redis_url: str) -> None:
@@ -57,7 +56,7 @@ async def test_a_redis_that_was_emptied_unseen_gets_all_locks_again(own_redis: r
     key = new_key()
     async with timers(own_redis.url) as lock_timers, Redis.from_url(own_redis.url) as admin:
         assert await lock_timers.write(lock_write(key, HELD))
-        lock_timers.all_locks = lambda: [lock_write(key, HELD, deadline_ms=5_000_000_000_000)]
+        lock_timers.all_locks = lambda: [lock_write(key, HELD)]
         await until(lambda: lock_timers._marked)
         await admin.flushall()
         async with timers(own_redis.url, "gateway-1") as next_leader:
@@ -67,27 +66,6 @@ async def test_a_redis_that_was_emptied_unseen_gets_all_locks_again(own_redis: r
                 found = await locks_of(next_leader, key) or []
             assert sorted(found) == restored(HELD)
         assert not lock_timers.degraded
-        assert await admin.zrange(RedisKeys().due("gateway-0"), 0, -1)
-
-
-@pytest.mark.soak
-async def test_many_share_partitions_of_a_gone_gateway_are_taken_over(redis_url: str) -> None:
-    keys = [new_key(f"g{number}") for number in range(1500)]
-    async with timers(redis_url, "gateway-8") as gone:
-        for start in range(0, len(keys), 500):
-            writes = [gone.write(lock_write(key, {}, deadline_ms=7)) for key in keys[start : start + 500]]
-            assert all(await asyncio.gather(*writes))
-    named: set[SharePartitionKey] = set()
-    async with timers(redis_url, "gateway-9") as survivor:
-        survivor.on_due = named.add
-        survivor.adopt({"gateway-9"}, lambda key: True)
-
-        def all_named() -> bool:
-            for key in list(named):
-                survivor.write(lock_write(key, {}))  # it has ended: it is not named again
-            return named >= set(keys)
-
-        await until(all_named)
 
 
 async def test_locks_of_several_share_partitions_are_read_together(redis_url: str) -> None:

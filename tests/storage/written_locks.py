@@ -1,4 +1,4 @@
-"""Acquisition locks as tests write them to Redis and read them back, and the lock timers that do."""
+"""Acquisition locks as tests write them to Redis and read them back, and the lock store that does."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -6,10 +6,9 @@ from contextlib import asynccontextmanager
 
 from sharequeue_gateway.cluster.redis_client import RedisKeys, redis_client
 from sharequeue_gateway.locks.lock_calls import LockEntry, LockName, LockWrite
-from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.share_partition.machine import RestoredLock
 
-from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.record_logs import new_topic
 
@@ -28,26 +27,21 @@ def lock_write(
     *,
     leader_epoch: int = 1,
     state_epoch: int = 1,
-    deadline_ms: int | None = None,
     over: Iterable[LockName] | None = (),
     fetch: tuple[str, bytes, int] | None = None,
 ) -> LockWrite:
     locks = {name: LockEntry(*entry, state_epoch, LOCK_MS, 0) for name, entry in entries.items()}
-    return LockWrite(key, leader_epoch, deadline_ms, locks, None if over is None else list(over), fetch)
+    return LockWrite(key, leader_epoch, locks, None if over is None else list(over), fetch)
 
 
 def restored(entries: Entries) -> list[RestoredLock]:
     return [RestoredLock(*name, *entry, LOCK_MS, 0) for name, entry in sorted(entries.items())]
 
 
-class HeardTimers(LockTimers):
-    """Lock timers that tell the test: `on_due` is called for each share-partition that is due, `all_locks` is asked."""
+class HeardStore(LockStore):
+    """A lock store that asks the test for `all_locks`."""
 
-    on_due: Callable[[SharePartitionKey], object] = staticmethod(lambda key: None)
     all_locks: Callable[[], list[LockWrite]] = staticmethod(list)
-
-    def locks_due(self, key: SharePartitionKey) -> None:
-        self.on_due(key)
 
     def led_locks(self) -> list[LockWrite]:
         return self.all_locks()
@@ -58,13 +52,12 @@ async def timers(
     url: str,
     node_id: str = "gateway-0",
     timeout_ms: int = 5000,
-    clock: Clock | None = None,
     keys: RedisKeys | None = None,
-) -> AsyncIterator[HeardTimers]:
-    """Lock timers of one gateway, with their loops running."""
+) -> AsyncIterator[HeardStore]:
+    """The lock store of one gateway, with its loops running."""
     redis = redis_client(url)
-    started = HeardTimers(redis, clock or Clock(), node_id, timeout_ms, keys or RedisKeys())
-    loops = [asyncio.create_task(started.run()), asyncio.create_task(started.remind(started))]
+    started = HeardStore(redis, node_id, timeout_ms, keys or RedisKeys())
+    loops = [asyncio.create_task(started.run()), asyncio.create_task(started.watch(started.led_locks))]
     try:
         yield started
         assert not any(loop.done() for loop in loops), "a loop ended"
@@ -76,7 +69,7 @@ async def timers(
 
 
 async def locks_of(
-    lock_timers: LockTimers,
+    lock_timers: LockStore,
     key: SharePartitionKey,
     leader_epoch: int = 1,
     state_epoch: int = 1,

@@ -97,26 +97,3 @@ def test_waiting_for_a_leader_epoch_ends_at_its_deadline(own_stack: Stack, gatew
     wait_until(lambda: gateway.try_fetch(name, name).status_code == 200)
     results = good(gateway.try_acknowledge(name, accept))["results"]
     assert [result["status"] for result in results] == ["applied"]
-
-
-# Last, because it breaks the stack
-
-
-@pytest.mark.soak
-def test_an_unloaded_share_partition_is_loaded_again_without_a_request(
-    own_stack: Stack, gateway: Gateway, name: str
-) -> None:
-    """Without Redis there is no reminder of the lock either."""
-    gateway.produce(name, "one", "two")
-    assert own_stack.redis is not None
-    own_stack.redis.kill()
-    assert gateway.acquire(name, name) == ["0-1×1"]
-    loads = _loads(gateway)
-    lose_an_outcome(own_stack, gateway, name)
-    wait_until(lambda: _loads(gateway) == loads + 1)
-    either = ((1, ["1-1 AVAILABLE×1"]), (0, ["0-1 AVAILABLE×1"]))
-    wait_until(lambda: gateway.window(name, name) in either)
-
-
-def _loads(gateway: Gateway) -> int:
-    return int(gateway.metrics()["sharequeue_partition_load_seconds_count"])

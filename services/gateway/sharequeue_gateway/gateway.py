@@ -7,7 +7,6 @@ later and passes it to the loop.
     persister.run ────▶ leader (write_ended)
     record_log ───────▶ log_news (appended, changed, forgotten): given to its constructor
     cluster.run ──────▶ hand_over (generation_changed)
-    lock_timers.remind ▶ due_locks (locks_due, led_locks)
 """
 
 import contextlib
@@ -80,7 +79,7 @@ from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.http.transactions_api import TransactionsApi
 from sharequeue_gateway.leader.crowding import bound_runs
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
-from sharequeue_gateway.leader.due_locks import DueLocks
+from sharequeue_gateway.leader.due_locks import all_locks, sweep
 from sharequeue_gateway.leader.floors import Floors
 from sharequeue_gateway.leader.idle import unload_idle
 from sharequeue_gateway.leader.leader import Leader
@@ -97,7 +96,7 @@ from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.leader.reports.backlog import BacklogLook
 from sharequeue_gateway.leader.reports.queue_series import QueueSeries
 from sharequeue_gateway.leader.reports.sampler import Sampler
-from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.producing import log_metrics
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer
 from sharequeue_gateway.producing.mover import Mover
@@ -149,7 +148,7 @@ class Base(NamedTuple):
     cluster: Cluster
     metadata: Metadata
     routing: Routing
-    lock_timers: LockTimers
+    lock_timers: LockStore
     epochs: LeaderEpochs
     cache: BatchCache
     session_cache: ShareSessionCache
@@ -210,7 +209,7 @@ async def prepare(settings: Settings) -> Service:
     clock, cluster, lock_timers = base.clock, base.cluster, base.lock_timers
     leading = _leading(base, settings)
     record_log, leader, dead_letters = leading.record_log, leading.leader, leading.dead_letters
-    due_locks = DueLocks(leader, leading.loads.kept_locks, base.epochs, lock_timers, base.metadata, cluster, clock)
+    kept_locks = leading.loads.kept_locks
     base.database.time_line.forget(base.metadata.doubt)
     base.database.time_line.forget(leader.store_replaced)
     dead_letter_writer = DeadLetterWriter(
@@ -240,12 +239,12 @@ async def prepare(settings: Settings) -> Service:
         partial(leading.persister.run, leader),
         partial(keep_clock, clock, base.database.now_ms),
         lock_timers.run,
-        partial(lock_timers.remind, due_locks),
+        partial(lock_timers.watch, partial(all_locks, leader, kept_locks)),
         lock_timers.eviction.run,
         leading.pending.run,
         leading.floors.run,
         partial(unload_idle, leader, leading.led, clock, settings.share_partition_idle_ms),
-        due_locks.sweep,
+        partial(sweep, leader, kept_locks),
         partial(bound_runs, leading.led, settings.max_delayed_runs),
         sessions.sweep,
         delivering.streams.run,
@@ -341,7 +340,7 @@ async def _connect(settings: Settings) -> Base:
         cluster=cluster,
         metadata=metadata,
         routing=Routing(cluster),
-        lock_timers=LockTimers(redis, clock, node_id, settings.redis_timeout_ms, keys),
+        lock_timers=LockStore(redis, node_id, settings.redis_timeout_ms, keys),
         epochs=LeaderEpochs(cluster.next_leader_epoch),
         cache=cache,
         session_cache=session_cache,

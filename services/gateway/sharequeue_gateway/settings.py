@@ -136,8 +136,8 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
     share_session_idle_ms: Positive = 60_000
     """A session that was not used for this time is dropped. Its member keeps the records that it holds."""
     share_partition_idle_ms: Positive = 60_000
-    """A share-partition that was not used for this time is unloaded, unless records are held or a delay ends within the
-    same time. It is loaded again shortly before the next delay ends, or by a fetch."""
+    """A share-partition that was not used for this time is unloaded, unless records are held. A fetch loads it
+    again."""
     max_share_partitions: Positive = 200_000
     """Loaded share-partitions. A further load gets 429 until idle ones are unloaded."""
     max_delayed_runs: Positive = 1_000_000

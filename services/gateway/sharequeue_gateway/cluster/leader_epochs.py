@@ -77,13 +77,6 @@ class LeaderEpochs:
         if self._asking is None and self._fencing is None:
             self._asking = asyncio.get_running_loop().create_task(self._ask())
 
-    async def above(self, tried: int) -> bool:
-        """Wait for an epoch that was asked for. Returns: whether the current epoch is above `tried`: then a load may
-        succeed."""
-        if self._asking is not None:
-            await asyncio.wait([self._asking])
-        return self.current > tried
-
     async def _ask(self) -> None:
         try:
             await self._take()

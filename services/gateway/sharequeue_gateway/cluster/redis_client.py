@@ -38,14 +38,6 @@ class RedisKeys(NamedTuple):
     def locks(self, key: SharePartitionKey) -> str:
         return f"sharequeue:{self.cluster_id}:locks:{key.topic_id}:{key.partition}:{key.group_id}"
 
-    def due(self, node_id: str) -> str:
-        return f"sharequeue:{self.cluster_id}:due:{node_id}"
-
-    @property
-    def due_sets(self) -> str:
-        """The set that names all due sets that are not empty."""
-        return f"sharequeue:{self.cluster_id}:due"
-
     def fetch(self, name: str) -> str:
         return f"sharequeue:{self.cluster_id}:fetch:{name}"
 

@@ -15,7 +15,7 @@ from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked
 from sharequeue_gateway.delivery.held_records import HeldRecords, OffsetsOf
 from sharequeue_gateway.delivery.waiting import Event, WaitingFetch
-from sharequeue_gateway.locks.lock_store import LockTimers, fetch_key
+from sharequeue_gateway.locks.lock_store import LockStore, fetch_key
 
 _decode: Final = msgspec.json.Decoder(list[tuple[str, int, int, int]]).decode
 
@@ -23,7 +23,7 @@ _decode: Final = msgspec.json.Decoder(list[tuple[str, int, int, int]]).decode
 class RepeatedFetches:
     """Keeps and finds the ranges of fetches with a `fetch_id`."""
 
-    def __init__(self, held: HeldRecords, lock_timers: LockTimers) -> None:
+    def __init__(self, held: HeldRecords, lock_timers: LockStore) -> None:
         self._held = held
         self._lock_timers = lock_timers
         self._under_way: dict[str, tuple[WaitingFetch, asyncio.Future[None]]] = {}

@@ -26,7 +26,7 @@ from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.access.guard import AccessGuard
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
-from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.producing import log_metrics
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
@@ -59,7 +59,7 @@ class ReadinessCheck:
     def __init__(
         self,
         database: LogDatabase,
-        lock_timers: LockTimers,
+        lock_timers: LockStore,
         metadata: Metadata,
         share_coordinator: ShareStateClient,
         dead_letters: DeadLetterQueue,
@@ -113,9 +113,7 @@ class ReadinessCheck:
         """Return what is wrong, by dependency."""
         lacking = await faults(**{POSTGRESQL: self._postgres_check, SHARE_COORDINATOR: self._share_check})
         if self._lock_timers.degraded:
-            lacking[REDIS] = (
-                f"{self._lock_timers.trouble}; locks end by the sweep, delivery counts do not survive a crash"
-            )
+            lacking[REDIS] = f"{self._lock_timers.trouble}; holders and delivery counts do not survive a crash"
         if not self._metadata.reachable():
             lacking[GROUP_COORDINATOR] = "does not answer: known topics and groups are still served"
         elif self._cluster.lost_lease():

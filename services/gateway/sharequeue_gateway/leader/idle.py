@@ -1,11 +1,10 @@
 """Unloads idle share-partitions, and removes what Redis need not keep of those that have come to rest.
 
-    used, held, or a delay ends soon ──▶ loaded
-    not used for `idle_ms`, and the next delay ends later than that ──▶ unloaded; Redis lists when the delay ends
-    shortly before that time ──▶ loaded by `DueLocks`, wherever it is led by then
+    used, held or waited for ──▶ loaded
+    at rest for `idle_ms`, whatever delays it has ──▶ unloaded
     a fetch, at any time ──▶ loaded
 
-A record is delivered to a fetch alone, and a fetch loads, so no delay ends late if Redis has lost its list.
+A record is delivered to a fetch alone, and a fetch loads, so no delay ends late.
 """
 
 from typing import Final
@@ -19,15 +18,12 @@ from sharequeue_gateway.leader.led_index import LedIndex
 
 SHORTEST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
-MOST_AHEAD_MS: Final = 10_000
-"""The longest time before the end of a delay at which its share-partition is loaded again."""
 LOOKS: Final = 10
 """Looks within one idle time."""
 
 
 async def unload_idle(leader: Leader, led_index: LedIndex, clock: Clock, idle_ms: int) -> None:
     """Unload share-partitions that were not used for `idle_ms`. Runs until it is cancelled."""
-    ahead_ms = min(idle_ms // 2, MOST_AHEAD_MS)
     pause_s = min(max(idle_ms / 1000 / LOOKS, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
     async for _ in Every(pause_s):
         now_ms = clock.now_ms()
@@ -35,8 +31,7 @@ async def unload_idle(leader: Leader, led_index: LedIndex, clock: Clock, idle_ms
         for led in list(led_index):
             if slices.over():
                 await slices.pause()
-            used_at_ms = led.idle_since(now_ms + idle_ms)
-            if used_at_ms is not None and used_at_ms < now_ms - idle_ms and leader.locks.may_leave(led, ahead_ms):
+            if led.rests and led.used_at_ms < now_ms - idle_ms and leader.locks.may_leave(led):
                 leader.unload(led)
             elif led.used_at_ms < now_ms - 1000 * pause_s:
                 leader.locks.tidy(led)

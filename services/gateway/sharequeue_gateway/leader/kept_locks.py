@@ -1,10 +1,8 @@
 """Keeps the locks of share-partitions that were unloaded while members held records, for the next load at any gateway.
 
-    unloaded with locks ──▶ kept ──┬─ loaded here ──▶ restored, dropped
-                                   ├─ another gateway asks for them ──▶ given; kept until the last one ends
-                                   └─ the group is reset, the topic deleted ──▶ dropped
-
-A holder may never call again, so a share-partition is loaded when one of its kept locks ends (`due`).
+unloaded with locks ──▶ kept ──┬─ loaded here ──▶ restored, dropped
+                               ├─ another gateway asks for them ──▶ given; kept until the last one ends
+                               └─ the group is reset, the topic deleted ──▶ dropped
 """
 
 import asyncio
@@ -77,15 +75,12 @@ class KeptLocks:
                     await have_loaded(left)
                     await LOCKS_GIVEN.pause()
 
-    def due(self) -> list[SharePartitionKey]:
-        """Share-partitions to load: those led here with an ended lock; those led elsewhere whose last lock has
-        ended."""
+    def drop_ended(self) -> None:
+        """Forget share-partitions that another gateway leads and whose last lock has ended."""
         now_ms = self._clock.now_ms()
-        return [
-            key
-            for key, (led, ends_at_ms, _) in self._kept.items()
-            if ((led.machine.next_deadline_ms() or 0) if self._cluster.leads(key) else ends_at_ms) <= now_ms
-        ]
+        self._kept = {
+            key: kept for key, kept in self._kept.items() if kept.ends_at_ms > now_ms or self._cluster.leads(key)
+        }
 
     def discard(self, key: SharePartitionKey) -> None:
         """Drop the locks of a share-partition: they are restored, or have no use any more."""

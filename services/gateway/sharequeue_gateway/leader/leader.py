@@ -163,7 +163,7 @@ class Leader:
             return self._persister.outcome(known)
         led.writes += 1
         if not led.fenced:
-            self._led.timed[led] = None
+            self._led.timed[led] = 0
         pending = self._under_way[id(write)] = self._persister.submit(led, write, ended)
         return pending.outcome
 
@@ -185,6 +185,7 @@ class Leader:
         else:
             self._unload_after(led, error, decided=write.decided)
         if not led.fenced:
+            self._led.timed[led] = 0
             members = None if led.holders is None else {run.member_id for run in write.runs}
             completed = led.machine.complete_write(write, refused_at_ms=refused_at_ms)
             self._completed(led, completed)
@@ -311,11 +312,16 @@ class Leader:
             self.expire_if_due(led, self._clock.now_ms())
 
     async def expire_all_due(self) -> None:
-        now_ms = self._clock.now_ms()
+        """End what is due, at the times that were found before; look where something may have changed since."""
+        now_ms, timed = self._clock.now_ms(), self._led.timed
         slices = Slices()
-        for led in list(self._led.timed):
+        for led in [led for led, due_ms in timed.items() if due_ms <= now_ms]:
             if slices.over():
                 await slices.pause()
             self.expire_if_due(led, now_ms)
-            if led.machine.next_deadline_ms() is None and not led.writes:
-                self._led.timed.pop(led, None)
+            if led in timed and not led.writes:
+                due_ms = led.machine.next_deadline_ms()
+                if due_ms is not None:
+                    timed[led] = due_ms
+                else:
+                    del timed[led]

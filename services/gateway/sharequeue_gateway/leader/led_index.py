@@ -28,7 +28,7 @@ class LedIndex:
 
     def __init__(self) -> None:
         self.by_key: dict[SharePartitionKey, LedSharePartition] = {}
-        self.timed: dict[LedSharePartition, None] = {}
+        self.timed: dict[LedSharePartition, int] = {}
         self.pending: dict[LedSharePartition, None] = {}
         self.left: dict[SharePartitionKey, Floor] = {}
         self._by_group: dict[str, dict[str, dict[int, LedSharePartition]]] = {}
@@ -71,7 +71,7 @@ class LedIndex:
         self.by_key[key] = led
         self._by_group.setdefault(key.group_id, {}).setdefault(key.topic_id, {})[key.partition] = led
         self.by_topic.setdefault(key.topic_id, {}).setdefault(key.partition, {})[led] = None
-        self.timed[led] = None
+        self.timed[led] = 0
         if led.machine.holds:
             self.pending[led] = None
             metrics.PENDING_LOADED.inc(len(led.machine.holds))

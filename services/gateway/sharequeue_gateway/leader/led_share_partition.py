@@ -98,13 +98,10 @@ class LedSharePartition(WakeUps):
             self._quiet = asyncio.get_running_loop().create_future()
         return self._quiet
 
-    def idle_since(self, idle_until_ms: int) -> int | None:
-        """The time of its last use. None while a fetch waits or reads, a write is under way, records are held, or the
-        next delay ends before `idle_until_ms`."""
-        if self.waiters or self.reading or self.writes or self.machine.held_count:
-            return None
-        deadline_ms = self.machine.next_deadline_ms()
-        return None if deadline_ms is not None and deadline_ms < idle_until_ms else self.used_at_ms
+    @property
+    def rests(self) -> bool:
+        """Return whether it may be unloaded: no fetch waits or reads, no write is under way, and nothing is held."""
+        return not (self.waiters or self.reading or self.writes or self.machine.held_count)
 
     # Locks that no client knows yet
 

@@ -1,7 +1,7 @@
 """The locks of a share-partition in Redis: they are written before a client learns of them.
 
-`LockRecorder.record` writes the locks that a fetch acquired or a member renewed. `taken` and `ended` make writes of
-changes, `whole` a write of all locks. The next write removes the entries of locks that have ended.
+`LockRecorder.record` writes the locks that a fetch acquired or a member renewed. `taken` makes a write of changes,
+`whole` one of all locks. The next write removes the entries of locks that have ended.
 
     locks ──▶ record() ──▶ Redis ──▶ RECORDED       the client is answered
                 │            ├─────▶ LED_ELSEWHERE  Redis knows a higher leader epoch: this gateway unloads
@@ -16,13 +16,12 @@ from itertools import islice
 from typing import Final, Protocol
 
 from sharequeue.clock import Clock
-from sharequeue.repeats import ONLY_DEAD_LETTERS
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.locks.lock_calls import LockEntry, LockWrite
-from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
 from sharequeue_http.forms.errors import CoordinatorNotAvailable
 from sharequeue_http.log import fields
@@ -61,7 +60,7 @@ class LockRecorder:
     """Writes locks to Redis before a client learns of them. Unloads the share-partitions that Redis knows another
     leader of."""
 
-    def __init__(self, lock_timers: LockTimers, loads: Register, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, lock_timers: LockStore, loads: Register, cluster: Cluster, clock: Clock) -> None:
         self._lock_timers = lock_timers
         self._loads = loads
         self._cluster = cluster
@@ -94,10 +93,10 @@ class LockRecorder:
             return Recorded.LED_ELSEWHERE
         if self._lock_timers.degraded and not self._cluster.lease_holds():
             return Recorded.UNCERTAIN
-        self._timed[led] = None
+        self._timed[led] = 0
         led.writes += 1
         try:
-            written = await self._lock_timers.write_now(taken(led, member_id, ranges, fetch, self._clock))
+            written = await self._lock_timers.write_now(taken(led, member_id, ranges, fetch))
         finally:
             led.writes -= 1
             if led.fenced and not led.writes:
@@ -128,31 +127,19 @@ class LockRecorder:
     def tidy(self, led: LedSharePartition) -> None:
         """Remove entries of locks whose end is durable. While members fetch, the writes of their locks do that."""
         if len(led.lock_entries or ()) > LOCK_ENTRY_SLACK + led.machine.held_count and not led.fenced:
-            write = ended(led, self._clock.now_ms())
-            if write.over:
-                self._lock_timers.write(write)
+            over = take_over(led)
+            if over:
+                self._lock_timers.write(LockWrite(led.key, led.machine.leader_epoch, {}, over, None))
 
-    def may_leave(self, led: LedSharePartition, ahead_ms: int) -> bool:
-        """Before a share-partition at rest is unloaded: have Redis list it for its next delay, `ahead_ms` early.
+    def may_leave(self, led: LedSharePartition) -> bool:
+        """Before a share-partition at rest is unloaded: leave in Redis what the next leader needs, and no more.
 
         Returns: False: only its memory knows the end of some locks, because neither a state write nor Redis has it.
         """
-        machine = led.machine
-        if self._lock_timers.degraded and machine.locks():
-            return False
-        deadline_ms = machine.next_deadline_ms()
-        if deadline_ms is not None:
-            due_ms = deadline_ms - ahead_ms
-            self._lock_timers.write(LockWrite(led.key, machine.leader_epoch, due_ms, {}, take_over(led), None))
-            log.info(
-                "unloaded until its next delay ends",
-                extra=fields(
-                    group_id=led.key.group_id,
-                    topic=led.topic_name,
-                    partition=led.key.partition,
-                    delays=machine.delayed_count,
-                ),
-            )
+        if self._lock_timers.degraded:
+            return not led.machine.locks()
+        if led.lock_entries:
+            self._lock_timers.write(whole(led))
         return True
 
     def _after_unload(self, led: LedSharePartition, member_id: str, ranges: Sequence[AcquiredRange]) -> Recorded:
@@ -172,7 +159,6 @@ def taken(
     member_id: str,
     ranges: Sequence[AcquiredRange],
     fetch: tuple[str, bytes, int] | None,
-    clock: Clock,
 ) -> LockWrite:
     """The write of ranges that a member acquired or renewed."""
     machine = led.machine
@@ -187,17 +173,11 @@ def taken(
         )
     # most entries are over, but a lock that is held long keeps the start offset below them
     if len(names) > LOCK_ENTRY_SLACK + 2 * len(machine.runs) and machine.memory_start <= led.stored_start:
-        return whole(led, clock.now_ms(), fetch)
-    next_deadline_ms = machine.next_deadline_ms() or _remind_at_ms(led, clock.now_ms())
-    return LockWrite(led.key, machine.leader_epoch, next_deadline_ms, entries, over, fetch)
+        return whole(led, fetch)
+    return LockWrite(led.key, machine.leader_epoch, entries, over, fetch)
 
 
-def ended(led: LedSharePartition, now_ms: int) -> LockWrite:
-    """The write after locks have ended: their names, and when the next one is due."""
-    return LockWrite(led.key, led.machine.leader_epoch, _remind_at_ms(led, now_ms), {}, take_over(led), None)
-
-
-def whole(led: LedSharePartition, now_ms: int, fetch: tuple[str, bytes, int] | None = None) -> LockWrite:
+def whole(led: LedSharePartition, fetch: tuple[str, bytes, int] | None = None) -> LockWrite:
     """The write of all locks of a share-partition, in place of its entries in Redis."""
     machine = led.machine
     locks = machine.locks()
@@ -214,7 +194,7 @@ def whole(led: LedSharePartition, now_ms: int, fetch: tuple[str, bytes, int] | N
         )
         for lock in locks
     }
-    return LockWrite(led.key, machine.leader_epoch, _remind_at_ms(led, now_ms), entries, None, fetch)
+    return LockWrite(led.key, machine.leader_epoch, entries, None, fetch)
 
 
 def note(led: LedSharePartition, locks: Sequence[AcquiredRange] | Sequence[RestoredLock]) -> None:
@@ -251,10 +231,3 @@ def take_over(led: LedSharePartition, looks: int = MOST_OVER) -> list[tuple[int,
             else:
                 names[name] = None
     return over
-
-
-def _remind_at_ms(led: LedSharePartition, now_ms: int) -> int | None:
-    deadline_ms = led.machine.next_deadline_ms()
-    if deadline_ms is None and led.machine.held_count:
-        return now_ms + ONLY_DEAD_LETTERS.pause_ms
-    return deadline_ms

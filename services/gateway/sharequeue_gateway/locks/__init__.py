@@ -1,9 +1,8 @@
-"""Acquisition locks in Redis: the copy that the next leader restores, and reminders of locks that are due.
+"""Acquisition locks in Redis: the copy that the next leader restores.
 
 `lock_writer.py` writes locks before a fetch is answered; `lock_calls.py` says what a write is. `lock_store.py` reads
-them back and names the share-partitions with a due lock. `scripts.py` holds the Lua scripts, and `eviction.py` looks
-whether Redis may drop entries. The leader and the rooms above it call this room. Memory decides when a lock ends; Redis
-only reminds, so an early, late or lost reminder is harmless.
+them back, and sees when Redis is away. `scripts.py` holds the Lua scripts, and `eviction.py` looks whether Redis may
+drop entries. The leader and the rooms above it call this room. Memory decides when a lock ends.
 
     write() ─▶ gathered ─▶ one pipeline at a time ─▶ Redis         in use
                                    │ fails or is late                ▲ all locks are written back

@@ -35,7 +35,6 @@ class LockWrite(msgspec.Struct, frozen=True):
 
     key: SharePartitionKey
     leader_epoch: int
-    next_deadline_ms: int | None
     entries: Mapping[LockName, LockEntry]
     over: Sequence[LockName] | None
     fetch: tuple[str, bytes, int] | None

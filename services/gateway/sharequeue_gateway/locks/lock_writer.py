@@ -44,17 +44,16 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
     done: asyncio.Future[bool]
 
 
-def round_trips(writes: Sequence[LockWrite], keys: RedisKeys, node_id: str) -> Iterator[list[Call]]:
+def round_trips(writes: Sequence[LockWrite], keys: RedisKeys) -> Iterator[list[Call]]:
     """The calls of these writes, one for each, in order, cut into round trips of at most MOST_FIELDS fields. A call
     counts as one field at least. A larger write has a round trip of its own."""
     trip: list[Call] = []
     left = MOST_FIELDS
-    script, own_due_set, due_sets = sha1(scripts.WRITE), keys.due(node_id), keys.due_sets
+    script = sha1(scripts.WRITE)
     for place, write in enumerate(writes):
         entries, over = write.entries, write.over
-        due_ms = "" if write.next_deadline_ms is None else write.next_deadline_ms
-        command: list[Any] = ["EVALSHA", script, 3, keys.locks(write.key), own_due_set, due_sets]
-        command += (write.leader_epoch, encode(write.key), due_ms, HASH_TTL_MS, "" if over is None else len(over))
+        command: list[Any] = ["EVALSHA", script, 1, keys.locks(write.key), write.leader_epoch, HASH_TTL_MS]
+        command.append("" if over is None else len(over))
         for first_offset, last_offset in over or ():
             command.append(f"{first_offset}-{last_offset}")
         for (first_offset, last_offset), entry in entries.items():
@@ -118,7 +117,7 @@ class OwnConnection:
 
 
 class LockWriter:
-    """Writes locks. `degraded`: Redis did not answer in time, and is not used until `LockTimers` has written all
+    """Writes locks. `degraded`: Redis did not answer in time, and is not used until `LockStore` has written all
     back."""
 
     def __init__(self, redis: Redis, node_id: str, timeout_ms: int, keys: RedisKeys) -> None:
@@ -126,7 +125,6 @@ class LockWriter:
         self._keys = keys
         self._node_id = node_id
         self._own_connection = OwnConnection(redis)
-        self._due_set = keys.due(node_id)
         self._timeout_s = timeout_ms / 1000
         self._gathered: list[_Waiting] = []
         self._wake = asyncio.Event()
@@ -135,8 +133,6 @@ class LockWriter:
         self._in_company = IN_COMPANY
         """How many further pipelines are not done by a request itself."""
         self._while_writing_back: list[LockWrite] | None = None
-        self._look_ms = 0
-        """The time of the next look at the due set."""
         self._incomplete = False
         """Whether Redis has lost entries: all locks are written back, while it stays in use."""
         self.degraded = False
@@ -168,7 +164,6 @@ class LockWriter:
             await self._send_next()
         except BaseException:
             done.cancel()  # nobody awaits it
-            self._look_ms = 0  # Redis may have listed the locks
             raise
         return await done
 
@@ -191,8 +186,8 @@ class LockWriter:
         self._busy = True
         self._in_company = IN_COMPANY if len(writes) > 1 else max(self._in_company - 1, 0)
         try:
-            for trip in round_trips(writes, self._keys, self._node_id):
-                if not await self._guard(self._round_trip(trip, writes, answers)):
+            for trip in round_trips(writes, self._keys):
+                if not await self._guard(self._round_trip(trip, answers)):
                     break
         finally:
             self._busy = False
@@ -203,7 +198,7 @@ class LockWriter:
             if not waiting.done.done():
                 waiting.done.set_result(answer != 0)
 
-    async def _round_trip(self, trip: Sequence[Call], writes: Sequence[LockWrite], answers: list[int]) -> bool:
+    async def _round_trip(self, trip: Sequence[Call], answers: list[int]) -> bool:
         """Send the calls of one round trip. Puts the answers of scripts in the places of their writes: 0 if Redis knows
         a higher leader epoch."""
         commands = [call.command for call in trip]
@@ -214,9 +209,6 @@ class LockWriter:
         for call, answer in zip(trip, found, strict=True):
             if call.write is not None:
                 answers[call.write] = answers[call.write] and answer
-                next_deadline_ms = writes[call.write].next_deadline_ms
-                if next_deadline_ms is not None and next_deadline_ms < self._look_ms:
-                    self._look_ms = next_deadline_ms
         return True
 
     async def _with_scripts(self, execute: Callable[[Commands], Awaitable[list[Any]]], commands: Commands) -> list[Any]:
@@ -244,7 +236,11 @@ class LockWriter:
         logged, at = self._logged
         if self.trouble != logged or time.monotonic() >= at + LOG_PAUSE_S:
             self._logged = (self.trouble, time.monotonic())
-            log.warning("Redis %s; locks end by the sweep", self.trouble, extra=fields(cause=f"{fault!r}: {fault}"))
+            log.warning(
+                "Redis %s; a crash of this gateway would forget locks",
+                self.trouble,
+                extra=fields(cause=f"{fault!r}: {fault}"),
+            )
 
     def _turn(self, *, degraded: bool) -> None:
         self.degraded = degraded

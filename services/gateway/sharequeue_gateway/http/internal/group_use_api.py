@@ -19,7 +19,7 @@ from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.routing.sessions import Sessions
 from sharequeue_gateway.routing.streams import Streams
@@ -38,7 +38,7 @@ class GroupUse:
         members: FetchingMembers,
         sessions: Sessions,
         streams: Streams,
-        lock_timers: LockTimers,
+        lock_timers: LockStore,
         readers: Readers,
     ) -> None:
         self._readers = readers
@@ -112,10 +112,10 @@ class GroupUse:
             SharePartitionKey(group_id, topic.topic_id, partition) for topic in topics for partition in topic.partitions
         ]
         away = [key for key in keys if self._leader.loaded(key) is None]
-        timed = await self._lock_timers.timed(away)
-        await self._metadata.topics_by_id(list({key.topic_id for key in timed}))
+        locked = await self._lock_timers.with_locks(away)
+        await self._metadata.topics_by_id(list({key.topic_id for key in locked}))
         wanted: list[tuple[KnownTopic, int]] = []
-        for key in timed:
+        for key in locked:
             topic = self._metadata.known_topic_id(key.topic_id)
             if topic is not None:
                 wanted.append((topic, key.partition))

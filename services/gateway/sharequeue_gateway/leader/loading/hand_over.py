@@ -4,7 +4,6 @@
     generation changed, or asked to yield ◀── loads: asks the former leader to yield
     unload, keep the locks
     wait for the writes under way (WRITES_END_S)
-    make held records due there (Redis)
     answer with the locks ──────────────────▶ reads the state and Redis with a higher leader epoch
 
 A former leader that does not answer is fenced by that epoch.
@@ -19,7 +18,7 @@ from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.loading.load_registry import Loads
-from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.locks.lock_store import LockStore
 
 WRITES_END_S: Final = 1.5
 """The longest wait for writes under way before share-partitions are handed over."""
@@ -34,7 +33,7 @@ class HandOver:
         loads: Loads,
         cluster: Cluster,
         epochs: LeaderEpochs,
-        lock_timers: LockTimers,
+        lock_timers: LockStore,
         sessions_moved: Callable[[], None],
     ) -> None:
         self._loads = loads
@@ -48,10 +47,9 @@ class HandOver:
     def begin(self, leader_epoch: int) -> None:
         """The group coordinator has registered this gateway: it leads with this epoch."""
         self._epochs.raise_to(leader_epoch)
-        self._adopt()
 
     async def generation_changed(self, *, missed: bool) -> None:
-        """Unload the share-partitions that moved to other gateways, and take over due locks from departed gateways.
+        """Unload the share-partitions that moved to other gateways.
 
         Args:
             missed: this gateway skipped a generation, in which a third one may have led its share-partitions.
@@ -62,13 +60,8 @@ class HandOver:
 
         self._sessions_moved()
         self._epochs.raise_to(self._cluster.generation.number)
-        self._adopt()
         self._loads.discard(moved)
         await self._hand_over([led for led in self._led if moved(led.key)])
-
-    def _adopt(self) -> None:
-        """Take over the due locks of departed gateways, for the share-partitions that this one leads now."""
-        self._lock_timers.adopt({node.node_id for node in self._cluster.generation.nodes}, self._cluster.leads)
 
     async def yield_to_next(self, keys: Sequence[SharePartitionKey]) -> list[LedSharePartition]:
         """The next leader asks for share-partitions: unload them. Returns: those whose locks it must restore."""
@@ -77,22 +70,16 @@ class HandOver:
         return self._kept_locks.give(keys)
 
     async def _hand_over(self, leds: Sequence[LedSharePartition]) -> None:
-        """Unload share-partitions. When their writes have ended, make those with held records due at their new leaders.
+        """Unload share-partitions, and wait until their writes have ended.
 
         Their locks are kept for the next leader until they end, because Redis may have missed some.
         """
-        due = {
-            led.key: self._cluster.leader_of(led.key).node_id
-            for led in leds
-            if led.machine.held_count or led.machine.next_deadline_ms() is not None
-        }
         for led in leds:
             self._kept_locks.keep(led)
             self._loads.unload(led)
         quiet = [led.quiet() for led in leds if led.writes]
         if quiet:
             await asyncio.wait(quiet, timeout=WRITES_END_S)
-        await self._lock_timers.hand_over(due)
 
     async def finish(self, have_loaded: Callable[[Sequence[LedSharePartition]], Awaitable[None]]) -> None:
         """Stop this gateway. The next leaders read the locks from Redis; while Redis is away, they ask this

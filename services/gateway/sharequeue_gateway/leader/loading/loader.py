@@ -24,7 +24,7 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.loading.paged_state import restored_from_pages
 from sharequeue_gateway.leader.loading.start_offsets import StartOffsets, stored_start
 from sharequeue_gateway.leader.persister import persist_error
-from sharequeue_gateway.locks.lock_store import LockTimers
+from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.removing.readers import Begun, Readers
 from sharequeue_gateway.share_partition.machine import DeadLetter, Loaded, RestoredLock
@@ -67,7 +67,7 @@ class Loader:
         share_coordinator: ShareStateClient,
         record_log: RecordLog,
         readers: Readers,
-        lock_timers: LockTimers,
+        lock_timers: LockStore,
         take_from_former: Take,
         take_from_others: Take,
         epochs: LeaderEpochs,
@@ -261,7 +261,7 @@ class Loader:
         led.stored_start, led.floor, _, *led.told_ahead = begun
         led.version, led.store = -1 if state.version is None else state.version, state.store
         if locks.missed or stored_start(state) is None:
-            self._lock_timers.write(lock_entries.whole(led, now_ms))
+            self._lock_timers.write(lock_entries.whole(led))
         elif locks.kept:
             lock_entries.note(led, sorted(locks.kept, key=lambda lock: lock.last_offset))
         return led, loaded.dead_letters
