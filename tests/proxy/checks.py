@@ -32,9 +32,9 @@ def certificate(home: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(home / "queue.pem"))
 
 
-def answers(client: httpx.Client) -> bool:
+def answers(client: httpx.Client, status: int = 200) -> bool:
     try:
-        return client.get("/readyz").status_code == 200
+        return client.get("/readyz").status_code == status
     except httpx.TransportError:
         return False
 
