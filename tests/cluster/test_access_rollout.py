@@ -18,7 +18,7 @@ import httpx
 import pytest
 import uvloop
 
-from sharequeue.client import NewRecord, Producer, ShareConsumer
+from sharequeue.client import NewRecord, Producer, RecordStream, ShareConsumer
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.chaos.run import LEASE_MS
 from tests.cluster.gateways import GatewayCluster
@@ -62,6 +62,7 @@ class Load:
         """From `keyed` on every client has a key."""
         self.produced: list[str] = []
         self.delivered: Counter[str] = Counter()
+        self.streamed: Counter[str] = Counter()
         self.accepted: set[str] = set()
 
     def _lives(self, early: bool, end: asyncio.Event) -> list[tuple[str, str | None, asyncio.Event]]:
@@ -109,6 +110,14 @@ class Load:
                     for record in records:
                         await transaction.send_soon(f"{name}-copies", record.value)
                         transaction.acknowledge(record)
+
+    async def stream(self) -> None:
+        """One stream, with a key from the beginning, through all modes and restarts."""
+        group = f"{self._name}-streamed"
+        async with RecordStream(next(self._urls), group, [self._name], resume_ms=20_000, token=self._key) as stream:
+            async for record in stream:
+                self.streamed[record.value] += 1
+                await stream.acknowledge(record)
 
     async def until(self, happened: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -213,6 +222,7 @@ async def roll_out(stack: Stack, name: str, key: str) -> tuple[Load, list[Caller
         for early in (EARLY, LATE):
             tasks.create_task(load.consume(early))
         tasks.create_task(load.settle_in_transactions())
+        streaming = tasks.create_task(load.stream())
         for caller in callers:
             await caller.begin()
             await caller.visit()
@@ -226,8 +236,9 @@ async def roll_out(stack: Stack, name: str, key: str) -> tuple[Load, list[Caller
             await caller.finish()
         load.produced_all.set()
         await asyncio.wait(producers)
-        await load.until(lambda: len(load.accepted) >= len(load.produced))
+        await load.until(lambda: len(load.accepted) >= len(load.produced) <= len(load.streamed))
         load.done.set()
+        streaming.cancel()
     return load, callers
 
 
@@ -255,7 +266,9 @@ def test_work_goes_on_while_a_cluster_begins_to_ask_for_keys(stack: Stack, tmp_p
             http.post("/v1/topics", json={"name": topic, "partitions": partitions}).raise_for_status()
         load, callers = uvloop.run(roll_out(stack, name, key))
         assert httpx.get(f"{stack.url}/v1/topics", timeout=40).status_code == 401
-        assert [value for value, times in load.delivered.items() if times > 1] == []
+        for counted in load.delivered, load.streamed:
+            assert [value for value, times in counted.items() if times > 1] == []
+        assert load.streamed.keys() == set(load.produced)
         assert sorted(load.accepted) == sorted(load.produced)
         assert sorted(read(http, f"{name}-out")) == sorted(value for caller in callers for value in caller.values)
         copies = read(http, f"{name}-copies")
