@@ -13,6 +13,7 @@ from sharequeue.protocol.access.columns import Access, Shown
 from sharequeue.protocol.access.rights import (
     CLUSTER_NAME,
     INCLUDE_DESCRIBE,
+    MOST_ANSWERS,
     Operation,
     PatternType,
     ResourceType,
@@ -231,6 +232,18 @@ def test_the_same_question_looks_at_prefixes_once() -> None:
             assert rights.allows("User:a", Operation.READ, ResourceType.TOPIC, Counted(name)) is allowed
             looks.append(Counted.looks)
         assert looks == looks[:1] * 3
+
+
+def test_names_that_are_asked_for_once_are_not_kept() -> None:
+    """One caller may ask for any number of names, and others stay remembered no longer than those."""
+    rights = Rights([Right("User:a", Operation.READ, ResourceType.TOPIC, "t", PatternType.PREFIXED)])
+    asked = [rights.answers("User:a", operation, ResourceType.TOPIC) for operation in (Operation.READ, Operation.WRITE)]
+    for number in range(3 * MOST_ANSWERS):
+        name = f"t-{number}"
+        assert [answers[name] for answers in asked] == [True, False]
+    assert asked[0]["t" * 250]
+    assert "t" * 250 not in asked[0], "no topic has so long a name"
+    assert sum(map(len, asked)) <= MOST_ANSWERS
 
 
 @given(st.text(max_size=120))

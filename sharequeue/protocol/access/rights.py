@@ -111,12 +111,10 @@ class Rights:
         return self.answers(principal, operation, resource_type)[name]
 
     def answers(self, principal: str, operation: Operation, resource_type: ResourceType) -> Mapping[str, bool]:
-        """As `allows`, for any name: to be asked often."""
+        """As `allows`, for any name: to be asked often. There are few principals: each has a key."""
         of = principal, operation, resource_type
         found = self._answers.get(of)
         if found is None:
-            if len(self._answers) >= MOST_ANSWERS:
-                self._answers.clear()
             found = self._answers[of] = Answers(self, *of)
         return found
 

@@ -84,9 +84,6 @@ class AccessBook:
         self._recent[sent] = found
         return found
 
-    def find(self, key_id: str) -> KnownKey | None:
-        return self._keys.get(key_id)
-
     def key_holds(self, key_id: str, now_ms: int) -> bool:
         known = self._keys.get(key_id)
         return known is not None and known.holds(now_ms)
