@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sharequeue_pipeline.registry.rescuing import RescuingColumn, divided
+from sharequeue_pipeline.registry.column import RegistryColumn, divided
 
 from tests.pipeline import schemas
 from tests.pipeline.test_registry import order
@@ -47,7 +47,7 @@ def column(registry: Path, value_format: str, schema: int, of: Any, *values: byt
     """What a column takes, and the rests. A value that cannot be read is a `malformed` one."""
     malformed: dict[int, str] = {}
     opened = schemas.opened(registry, value_format, schema, "shop.Order" if value_format == "protobuf" else None)
-    made = RescuingColumn(opened, of, malformed, same=True)
+    made = RegistryColumn(opened, of, malformed, same=True, rescues=True)
     taken = made(pa.array(values, pa.binary()), None).to_pylist()
     assert {place for place, rest in made.rests.items() if "_malformed" in rest} == set(malformed)
     return taken, [json.loads(made.rests.get(place, "null")) for place in range(len(values))]

@@ -12,8 +12,7 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.registry import registry_values
-from sharequeue_pipeline.registry.rescuing import UNFIT, RescuingColumn
-from sharequeue_pipeline.registry.wire_format import Malformed as MalformedValue
+from sharequeue_pipeline.registry.column import RegistryColumn
 from sharequeue_pipeline.source.schema import RESCUED, arrow_schema
 
 Malformed = dict[int, str]
@@ -46,11 +45,9 @@ class RecordColumns:
     def _value_column(self, options: SourceOptions, schema: spark.StructType) -> Callable[[Any, Any], Any]:
         arrow_type = self._schema.field("value").type
         registered = registry_values(options)
-        if registered is not None and RESCUED in schema.names:
-            same = registered.ddl.replace("`", "") == schema["value"].dataType.simpleString()
-            return RescuingColumn(registered, arrow_type, self._malformed, same=same)
         if registered is not None:
-            return _RegistryColumn(registered.decode, arrow_type, self._malformed)
+            same = registered.ddl.replace("`", "") == schema["value"].dataType.simpleString()
+            return RegistryColumn(registered, arrow_type, self._malformed, same=same, rescues=RESCUED in schema.names)
         return _as_strings if options.value_format == "string" else lambda values, _: values
 
     def batch(self, entry: Range, records: Any) -> Any:
@@ -90,7 +87,7 @@ class RecordColumns:
             "headers": batch.column("headers"),
             "delivery_count": pa.repeat(pa.scalar(entry.delivery_count or None, pa.int32()), rows),
         }
-        if isinstance(self._value, RescuingColumn):
+        if isinstance(self._value, RegistryColumn):
             columns[RESCUED] = pa.array([self._value.rests.get(place) for place in range(rows)], pa.string())
             self.rescued += len(self._value.rests)
         arrays = [_cast(columns[field.name], field.type) for field in self._schema]
@@ -116,35 +113,3 @@ def _as_strings(values: Any, is_json: Any) -> Any:
     for place in places:
         texts[place] = _string(texts[place]).encode()
     return _text(pa.array(texts, pa.binary()))
-
-
-class _RegistryColumn:
-    """Values with a schema id as a typed column; see `registry`."""
-
-    def __init__(self, decode: Callable[[bytes], Any], arrow_type: Any, malformed: Malformed) -> None:
-        self._decode = decode
-        self._arrow_type = arrow_type
-        self._malformed = malformed
-
-    def __call__(self, values: Any, _: Any) -> Any:
-        """The column, with nulls for malformed values. Their places go to `malformed`."""
-        decoded = []
-        for place, value in enumerate(values.to_pylist()):
-            try:
-                decoded.append(None if value is None else self._decode(value))
-            except MalformedValue as fault:
-                self._malformed[place] = str(fault)
-                decoded.append(None)
-        try:
-            return pa.array(decoded, self._arrow_type)
-        except UNFIT:
-            return pa.array([self._fitting(*each) for each in enumerate(decoded)], self._arrow_type)
-
-    def _fitting(self, place: int, value: Any) -> Any:
-        """The value, or None: Avro does not check numbers against the bounds of their type, nor decimals and times."""
-        try:
-            pa.array([value], self._arrow_type)
-        except UNFIT:
-            self._malformed[place] = "a number or a time in it is beyond the bounds of its type"
-            return None
-        return value

@@ -1,10 +1,12 @@
-"""Values for a column whose type may be another than that of their schema, and what the column does not take of them.
+"""Columns of values with a schema id, and for a table what a column does not take of them.
 
-A value is read by the schema of the options, which knows defaults and promotions, and by the schema that it was written
-with, which knows all of its fields. The column takes the fields that it has, if they fit its types. The rest is kept as
-JSON: of the fields that the column does not take, or of the bytes if the value cannot be read at all.
+The columns of a table may be older than the schema. A value for it is read by the schema of the options, which knows
+defaults and promotions, and by the schema that it was written with, which knows all of its fields. The column takes the
+fields that it has, if they fit its types. The rest is kept as JSON: of the fields that the column does not take, or of
+the bytes if the value cannot be read at all.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,15 +22,29 @@ UNFIT: Final = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 """What Arrow raises for a value that is not of a type."""
 
 
-class RescuingColumn:
-    """Makes columns. `rests`: JSON of what the last one did not take, by the place of the value."""
+class RegistryColumn:
+    """Makes columns of values with a schema id; null for a value that cannot be read."""
 
     def __init__(
-        self, values: "AvroValues | ProtobufValues", arrow_type: Any, malformed: dict[int, str], *, same: bool
+        self,
+        values: "AvroValues | ProtobufValues",
+        arrow_type: Any,
+        malformed: dict[int, str],
+        *,
+        same: bool,
+        rescues: bool,
     ) -> None:
-        """`malformed`: gets the values that cannot be read. `same`: the type is that of the options' schema."""
-        self._values, self._type, self._malformed, self._same = values, arrow_type, malformed, same
+        """Make columns of a type.
+
+        Args:
+            malformed: gets the values that cannot be read, or without `rescues` do not fit, by their place.
+            same: the type is that of the options' schema.
+            rescues: what the column does not take is kept in `rests`.
+        """
+        self._values, self._type, self._malformed = values, arrow_type, malformed
+        self._same, self._rescues = same, rescues
         self.rests: dict[int, str] = {}
+        """JSON of what the last column did not take, by the place of the value."""
 
     def __call__(self, values: Any, _: Any) -> Any:
         self.rests.clear()
@@ -41,23 +57,31 @@ class RescuingColumn:
     def _taken(self, place: int, value: bytes) -> Any:
         try:
             found = self._values.decode(value)
-            if self._same and schema_id_of(value) == self._values.schema_id:
+            if not self._rescues or (self._same and schema_id_of(value) == self._values.schema_id):
                 return found
             whole = self._values.decode(value, whole=True)
         except Malformed as fault:
-            try:
-                found = whole = self._values.decode(value, whole=True)
-            except Malformed:
-                self._malformed[place] = str(fault)
-                self.rests[place] = _json({"_malformed": str(fault), "_base64": value})
-                return None
+            return self._unread(place, value, str(fault))
         return self._fitting(place, found, whole)
+
+    def _unread(self, place: int, value: bytes, fault: str) -> Any:
+        """Take what fits of a value that the schema of the options cannot read."""
+        if self._rescues:
+            with suppress(Malformed):
+                found = self._values.decode(value, whole=True)
+                return self._fitting(place, found, found)
+            self.rests[place] = msgspec.json.encode({"_malformed": fault, "_base64": value}).decode()
+        self._malformed[place] = fault
+        return None
 
     def _fitting(self, place: int, found: Any, whole: Any) -> Any:
         """Note the rest of a value. `whole`: the value with all its fields. Returns: what the column takes."""
         rest = divided(whole, self._type)[1]
+        if rest is not None and not self._rescues:
+            self._malformed[place] = "a number or a time in it is beyond the bounds of its type"
+            return None
         if rest is not None:
-            self.rests[place] = _json(rest)
+            self.rests[place] = msgspec.json.encode(rest).decode()
         return divided(found, self._type)[0]
 
 
@@ -83,7 +107,3 @@ def divided(value: Any, of: Any) -> tuple[Any, Any]:
     except UNFIT:
         return None, value
     return value, None
-
-
-def _json(rest: Any) -> str:
-    return msgspec.json.encode(rest).decode()
