@@ -12,7 +12,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic
 
 from sharequeue import client
 
@@ -27,7 +27,7 @@ there and waits for the answer. Signatures are those of `sharequeue.client`, and
 
 import concurrent.futures
 from collections.abc import Iterator
-from typing import cast
+from typing import Generic, cast
 from sharequeue import client
 from sharequeue.client.loop_thread import OnThread, OwnThread
 '''
@@ -113,7 +113,7 @@ class Module:
         if node.decorator_list:
             return self._property(node.name, answer, node.body[0])
         if node.name == "__aiter__":
-            return "def __iter__(self) -> Iterator[Record]:\n    return self\n"
+            return "def __iter__(self) -> Iterator[Record[V]]:\n    return self\n"
         first = node.body[0]
         has_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
         lines = self.source.splitlines()[node.lineno - 1 : first.lineno - 1]
@@ -143,7 +143,9 @@ class Module:
 def _class(name: str, base: str) -> tuple[str, set[str]]:
     """The source of a class, and the lines that import what it names."""
     members: dict[str, tuple[str, set[str]]] = {"__init__": ("", set())}  # the first, wherever it stands
-    for kind in reversed(getattr(client, name).__mro__[:-1]):
+    kinds = getattr(client, name).__mro__[:-1]
+    values = "[V]" if Generic in kinds else ""
+    for kind in reversed([kind for kind in kinds if kind is not Generic]):
         module = Module(kind, name)
         for member, source, types in module.members():
             names = {node.id for each in types for node in ast.walk(each) if isinstance(node, ast.Name)} - {
@@ -156,7 +158,7 @@ def _class(name: str, base: str) -> tuple[str, set[str]]:
     if base == "OnThread":
         del members["__init__"]
     text = "\n".join([module.docstring(module.kind.body[0]), "", *(source for source, _ in members.values())])
-    head = f"class {name}({base}[client.{name}]):\n"
+    head = f"class {name}({base}[client.{name}{values}]{', Generic[V]' if values else ''}):\n"
     return head + textwrap.indent(text, "    "), set().union(*(imports for _, imports in members.values()))
 
 

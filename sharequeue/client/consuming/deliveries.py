@@ -7,7 +7,7 @@ Times are seconds of the monotonic clock. One acknowledgement covers a run of of
 import base64
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
 
 import msgspec
 
@@ -19,11 +19,21 @@ from sharequeue.protocol.messages import records as record_messages
 from sharequeue.protocol.messages.records import Acknowledgement, FetchedBatch
 from sharequeue.protocol.types import Reason
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    V = TypeVar("V", default=Any)
+    """The type of values: of the `value_type` of the consumer, else any."""
+else:
+    from typing import TypeVar  # knows no default before Python 3.13
+
+    V = TypeVar("V")
+
 _decode: Final = msgspec.json.Decoder().decode
 _UNREAD: Final = object()
 
 
-class Record:
+class Record(Generic[V]):
     """One record that this consumer holds.
 
     `value` is the JSON value, or bytes if bytes were produced; None is a tombstone. Its first use decodes it, as the
@@ -68,11 +78,12 @@ class Record:
         return self._message.key
 
     @property
-    def value(self) -> Any:
+    def value(self) -> V:
         if self._value is _UNREAD:
             self.begin()
             self._value = self._decoded()
-        return self._value
+        value: V = self._value
+        return value
 
     def decoded_by(self, decode: Decode) -> Any:
         """Return what a decoder makes of the value. Raises: DoesNotFit."""

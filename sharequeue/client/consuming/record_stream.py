@@ -13,14 +13,14 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from types import TracebackType, UnionType
+from typing import Final, Generic, Literal, Self
 from urllib.parse import urlencode
 
 import msgspec
 
 from sharequeue.client.consuming.acknowledging import Acknowledging, Settled
-from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, releases
+from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, V, releases
 from sharequeue.client.consuming.outcomes import NEVER_BEGUN, outcome_of
 from sharequeue.client.consuming.values import decoder_of
 from sharequeue.client.errors import IllegalState, OneLoop
@@ -48,7 +48,7 @@ PATIENCE_S: Final = 30.0
 _decoder: Final = msgspec.json.Decoder(FetchResponse)
 
 
-class RecordStream(OneLoop):
+class RecordStream(OneLoop, Generic[V]):
     """Receives the records of topics as a member of a share group. One task uses it at a time.
 
     A lost connection is opened again, and no record comes twice in one delivery. Nothing renews the locks: a record
@@ -83,7 +83,7 @@ class RecordStream(OneLoop):
         member_id: str | None = None,
         window: int = 100,
         resume_ms: int = 5000,
-        value_type: Any = None,
+        value_type: type[V] | UnionType | None = None,
         request_timeout_ms: float | None = None,
         token: Token | None = None,
         headers: Mapping[str, str] | None = None,
@@ -123,7 +123,7 @@ class RecordStream(OneLoop):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> Record[V]:
         """The next record; there is always another.
 
         Raises: ApiError: the service refused, ended the stream for good, or was out of reach for request_timeout_ms.

@@ -12,12 +12,12 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from types import TracebackType, UnionType
+from typing import Final, Generic, Literal, Self
 
 from sharequeue.client.consuming.acknowledging import Acknowledging, Committed, Settled
 from sharequeue.client.consuming.dealing import FIRST_OF_LOOP, FIRST_OF_POLL, MOST, Dealing
-from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Polled, Record, give_back
+from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Polled, Record, V, give_back
 from sharequeue.client.consuming.fetching import Fetching, FetchLimits
 from sharequeue.client.consuming.membership import IDLE_S, Membership
 from sharequeue.client.consuming.outcomes import outcome_of
@@ -43,7 +43,7 @@ FAILING_CLOSE_DEADLINE_S: Final = 1.0
 """The deadline of each call that `close` makes, if the service did not answer the last poll."""
 
 
-class ShareConsumer(OneLoop):
+class ShareConsumer(OneLoop, Generic[V]):
     """Consumes topics as a member of a share group. One task uses it at a time.
 
     `acknowledgement="implicit"`: the next poll or commit accepts what the last poll returned. `"explicit"`:
@@ -105,7 +105,7 @@ class ShareConsumer(OneLoop):
         lock_duration_ms: int | None = None,
         priority: bool = False,
         renew: bool = True,
-        value_type: Any = None,
+        value_type: type[V] | UnionType | None = None,
         follow_leaders: bool = False,
         request_timeout_ms: float | None = None,
         max_poll_interval_ms: float | None = None,
@@ -189,7 +189,7 @@ class ShareConsumer(OneLoop):
 
     # Polling
 
-    async def poll(self, timeout_ms: float = 10_000, *, max_records: int | None = None) -> list[Record]:
+    async def poll(self, timeout_ms: float = 10_000, *, max_records: int | None = None) -> list[Record[V]]:
         """Return records as soon as there are any; an empty list when there are none within `timeout_ms`.
 
         Records that the user renewed come before others. A cancelled poll loses nothing: the next one returns its
@@ -210,7 +210,7 @@ class ShareConsumer(OneLoop):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> Record[V]:
         """The next record; there is always another, until `stop`. In implicit mode this accepts the one before.
 
         Raises: as `poll`.

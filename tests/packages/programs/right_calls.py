@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import Future
+from typing import TypedDict, assert_type
 
 from sharequeue.client import (
     AcknowledgementError,
@@ -15,6 +16,7 @@ from sharequeue.client import (
     Produced,
     Producer,
     Record,
+    RecordStream,
     ShareConsumer,
     ValueTooDeep,
     sync,
@@ -46,6 +48,20 @@ async def consume() -> Committed:
         async for record in consumer:
             shown(record)
         return await consumer.commit()
+
+
+class Order(TypedDict):
+    id: int
+
+
+async def typed() -> None:
+    async for record in ShareConsumer(URL, "billing", ["orders"], value_type=Order):
+        order = assert_type(record, Record[Order]).value
+        print(order["id"] + 1)
+    with sync.ShareConsumer(URL, "billing", ["orders"], value_type=list[int]) as consumer:
+        print(sum(assert_type(next(consumer), Record[list[int]]).value), consumer.poll()[0].value[0] + 1)
+    either: Record = await RecordStream(URL, "billing", ["orders"], value_type=int | str).__anext__()
+    print(either.value)
 
 
 def settled(committed: Committed, error: Exception | None) -> None:

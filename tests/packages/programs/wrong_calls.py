@@ -14,6 +14,7 @@ async def with_async(producer: Producer, consumer: ShareConsumer, record: Record
     consumer.acknowledge(record.offset)  # wrong: arg-type
     await consumer.poll("soon")  # wrong: arg-type
     ShareConsumer(URL, "billing", acknowledgement="manual")  # wrong: arg-type
+    (await ShareConsumer(URL, "billing", value_type=int).poll())[0].value.upper()  # wrong: attr-defined
     record.offset = 1  # wrong: misc
     print(record.valu)  # wrong: attr-defined
 
