@@ -105,6 +105,17 @@ def test_locks_of_records_that_the_log_has_lost_take_no_room() -> None:
     assert d.fetch("[17-29]", rl=True) == "17-26×1"
 
 
+def test_records_that_the_log_has_lost_unread_are_counted() -> None:
+    d = fetched("[0-4]")
+    d.ack("0-1 Acc", "2-3 Rel")
+    d.machine.move_log_start(8, d.now_ms)
+    assert d.machine.removed_unread == 5, "2-3 waited, 5-7 are new; 0-1 are finished, and 4 is held"
+    d.machine.move_log_start(8, d.now_ms)
+    assert d.machine.removed_unread == 5
+    d.machine.move_log_start(9, d.now_ms)
+    assert d.machine.removed_unread == 6
+
+
 def test_locks_of_lost_records_are_bounded_too() -> None:
     d = fetched("[0-9]", partition_max_record_locks=10, max_runs=2)
     d.machine.move_log_start(10, d.now_ms)

@@ -393,3 +393,28 @@ def test_a_group_that_was_deleted_is_noticed(stack: Stack, gateway: Gateway, nam
     again = lenient.latestOffset(offset, LIMIT)
     lenient.stop()
     assert (offsets_of(again), again["lost"]) == (offsets_of(offset), 1)
+
+
+def test_records_that_were_deleted_unread_are_noticed(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Finished records may go. With failOnDataLoss=false the query counts the others, once."""
+    produce(gateway, name, 30)
+    first = stream_reader(stack, name)
+    offset = first.latestOffset(first.initialOffset(), LIMIT)
+    first.commit(offset)
+    gateway.delete_records(name, 5)
+    offset = first.latestOffset(offset, ReadMaxRows(2))
+    first.commit(offset)
+    first.stop()
+    gateway.delete_records(name, 20)
+    failing = stream_reader(stack, name)
+    with pytest.raises(
+        PipelineError, match=f"8 offsets were deleted before group {name} read them; set failOnDataLoss"
+    ):
+        failing.latestOffset(offset, LIMIT)
+    failing.stop()
+    lenient = stream_reader(stack, name, failOnDataLoss=False)
+    again = lenient.latestOffset(offset, ReadMaxRows(4))
+    lenient.commit(again)
+    last = lenient.latestOffset(again, LIMIT)
+    lenient.stop()
+    assert (offset["lost"], again["lost"], last["lost"]) == (0, 8, 8)

@@ -167,6 +167,22 @@ class GroupMember:
                 raise PipelineError(f"{text}; set failOnDataLoss=false to go on like that")
             log.warning(text)
 
+    def removed(self, offset: dict[str, Any]) -> int:
+        """Count what left the log unread since the last batch. Returns: the count that the leaders have now.
+
+        A new leader counts from 0. Raises: PipelineError: something left (failOnDataLoss).
+        """
+        removed = self._gateway.removed_unread(self._group, self._names())
+        before = offset.get("removed", removed)
+        new = removed - before if removed >= before else removed
+        if new:
+            text = f"{new} offsets were deleted before group {self._group} read them"
+            if self._options.fail_on_data_loss:
+                raise PipelineError(f"{text}; set failOnDataLoss=false to read on without them")
+            log.warning(text)
+            self._lost += new
+        return removed
+
     def isolate(self) -> None:
         """Read the records that were delivered before this process in pieces:
         one of them may have ended an earlier one."""

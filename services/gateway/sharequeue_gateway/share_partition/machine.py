@@ -401,6 +401,8 @@ class SharePartition(PendingRecords):
         """Follow the log start: records below it cannot be delivered. Held records stay held until their locks end."""
         if log_start_offset <= self.start_offset:
             return False
+        new_at = max(self.start_offset, self.runs[-1].last + 1 if self.runs else 0)
+        self.removed_unread += max(0, log_start_offset - new_at)
         self.discard(self.start_offset, log_start_offset - 1)
         for run in self.overlapping(self.start_offset, log_start_offset - 1):
             if run.state in TERMINAL:

@@ -43,6 +43,7 @@ class Window:
         "memory_start",
         "new_from",
         "new_turn",
+        "removed_unread",
         "runs",
         "start_offset",
         "waiting_count",
@@ -56,6 +57,8 @@ class Window:
         self.end_offset = start_offset
         self.memory_start = start_offset
         """Ends below it may stand in memory alone, until a start offset of at least this is durable."""
+        self.removed_unread = 0
+        """Offsets that left the log before a member got them, or while they waited for another delivery."""
         self.runs: list[Run] = []
         self.holds: dict[str, dict[Hold, None]] | None = None
         """The holds by their transaction: see `pending.py`."""
@@ -356,6 +359,7 @@ class Window:
         for run in list(self.overlapping(first, last)):
             if run.state is AVAILABLE:
                 part = self.cut_out(run, first, last)
+                self.removed_unread += part.size
                 self.mark_taken(part.first)
                 self.count(part, -1)
                 part.write = None

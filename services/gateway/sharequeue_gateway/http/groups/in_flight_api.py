@@ -190,6 +190,7 @@ class InFlightApi:
             parked_dead_letters=parked_here.records if parked_here else 0,
             parked_cause=parked_here.cause if parked_here else None,
             limited_by=limited_by(machine),
+            removed_unread=machine.removed_unread,
         )
 
 
