@@ -97,23 +97,12 @@ def up(
         kafka=kafka,
         tell=lambda sentence: click.echo(sentence, err=True),
     )
-    ended = False
-
-    def interrupt(_: int, __: FrameType | None) -> None:
-        nonlocal ended
-        if not ended:  # a second exception would interrupt the stop
-            ended = True
-            raise KeyboardInterrupt
-
-    outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # under nohup it outlives the terminal
-    ends = [signal.SIGTERM, signal.SIGINT, *([] if outlives else [signal.SIGHUP])]
-    for number in ends:
-        signal.signal(number, interrupt)
+    end = _End()
     try:
         stack.start()
         _say_ready(stack, data_dir.absolute(), as_json=as_json)
         for looks in itertools.count():
-            if ended:  # Python drops an exception that the handler raises in a finalizer
+            if end.asked_for:  # Python drops an exception that the handler raises in a finalizer
                 raise KeyboardInterrupt
             time.sleep(0.3)
             stack.keep_up()
@@ -125,9 +114,28 @@ def up(
     except KeyboardInterrupt:
         click.echo("stopping", err=True)
     finally:
-        for number in ends:
-            signal.signal(number, signal.SIG_IGN)
+        end.ignore_signals()
         stack.stop()
+
+
+class _End:
+    """Raises KeyboardInterrupt at the first signal that ends the command. A second one would interrupt the stop."""
+
+    def __init__(self) -> None:
+        self.asked_for = False
+        outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # under nohup it outlives the terminal
+        self._signals = [signal.SIGTERM, signal.SIGINT, *([] if outlives else [signal.SIGHUP])]
+        for number in self._signals:
+            signal.signal(number, self._interrupt)
+
+    def ignore_signals(self) -> None:
+        for number in self._signals:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _interrupt(self, _: int, __: FrameType | None) -> None:
+        if not self.asked_for:
+            self.asked_for = True
+            raise KeyboardInterrupt
 
 
 def _say_ready(stack: "Stack", data_dir: Path, *, as_json: bool) -> None:
