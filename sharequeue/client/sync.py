@@ -8,11 +8,12 @@ there and waits for the answer. Signatures are those of `sharequeue.client`, and
 
 import concurrent.futures
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Unpack, cast, overload
+from types import UnionType
+from typing import Any, Generic, Literal, Unpack, cast, overload
 
 from sharequeue import client
 from sharequeue.client.consuming.acknowledging import Committed
-from sharequeue.client.consuming.deliveries import Record
+from sharequeue.client.consuming.deliveries import Record, V
 from sharequeue.client.consuming.settling import CommitCallback
 from sharequeue.client.loop_thread import OnThread, OwnThread
 from sharequeue.client.producer import SendOptions
@@ -377,7 +378,7 @@ class Transaction(OnThread[client.Transaction]):
         self._inner.acknowledge(record, type, reason=reason, delay_ms=delay_ms, begun=begun)
 
 
-class ShareConsumer(OwnThread[client.ShareConsumer]):
+class ShareConsumer(OwnThread[client.ShareConsumer[V]], Generic[V]):
     """Consumes topics as a member of a share group. One thread uses it at a time.
 
     `acknowledgement="implicit"`: the next poll or commit accepts what the last poll returned. `"explicit"`:
@@ -434,7 +435,7 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
         lock_duration_ms: int | None = None,
         priority: bool = False,
         renew: bool = True,
-        value_type: Any = None,
+        value_type: type[V] | UnionType | None = None,
         follow_leaders: bool = False,
         request_timeout_ms: float | None = None,
         max_poll_interval_ms: float | None = None,
@@ -498,7 +499,7 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
         """
         self._thread.call(lambda: self._inner.subscribe(topics))
 
-    def poll(self, timeout_ms: float = 10_000, *, max_records: int | None = None) -> list[Record]:
+    def poll(self, timeout_ms: float = 10_000, *, max_records: int | None = None) -> list[Record[V]]:
         """Return records as soon as there are any; an empty list when there are none within `timeout_ms`.
 
         Records that the user renewed come before others. A cancelled poll loses nothing: the next one returns its
@@ -512,10 +513,10 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
         """
         return self._thread.wait_for(lambda: self._inner.poll(timeout_ms, max_records=max_records))
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Record[V]]:
         return self
 
-    def __next__(self) -> Record:
+    def __next__(self) -> Record[V]:
         """The next record; there is always another, until `stop`. In implicit mode this accepts the one before.
 
         Raises: as `poll`.
@@ -586,7 +587,7 @@ class ShareConsumer(OwnThread[client.ShareConsumer]):
         self._end(self._inner.close)
 
 
-class RecordStream(OwnThread[client.RecordStream]):
+class RecordStream(OwnThread[client.RecordStream[V]], Generic[V]):
     """Receives the records of topics as a member of a share group. One thread uses it at a time.
 
     A lost connection is opened again, and no record comes twice in one delivery. Nothing renews the locks: a record
@@ -616,7 +617,7 @@ class RecordStream(OwnThread[client.RecordStream]):
         member_id: str | None = None,
         window: int = 100,
         resume_ms: int = 5000,
-        value_type: Any = None,
+        value_type: type[V] | UnionType | None = None,
         request_timeout_ms: float | None = None,
         token: Token | None = None,
         headers: Mapping[str, str] | None = None,
@@ -648,10 +649,10 @@ class RecordStream(OwnThread[client.RecordStream]):
         """The share group."""
         return self._inner.group
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Record[V]]:
         return self
 
-    def __next__(self) -> Record:
+    def __next__(self) -> Record[V]:
         """The next record; there is always another.
 
         Raises: ApiError: the service refused, ended the stream for good, or was out of reach for request_timeout_ms.
