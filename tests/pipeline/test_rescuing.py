@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sharequeue_pipeline.registry.column import RegistryColumn, divided
+from sharequeue_pipeline.source.registry_column import RegistryColumn, divided
 
 from tests.pipeline import schemas
 from tests.pipeline.test_registry import order

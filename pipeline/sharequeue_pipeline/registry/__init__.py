@@ -1,11 +1,5 @@
 """Values with a schema registry's wire format: a schema id in front of Avro or Protobuf.
 
-The registry is a server that is asked over HTTP, or a directory:
-
-    DIRECTORY/
-      1.avsc      the Avro schema with the id 1, whole: it refers to no other file
-      7.desc      a Protobuf schema: a descriptor set of one .proto file and its imports, from protoc
-
     value, Avro       00 │ schema id, 4 bytes │ datum
     value, Protobuf   00 │ schema id, 4 bytes │ message indexes │ message
 
@@ -13,9 +7,8 @@ The id in a value names the schema that it was written with, the *writer schema*
 the options name; it gives the columns. A value of another version is read by the rules of its format: Avro resolves the
 writer schema to the reader schema, Protobuf goes by field numbers.
 
-`wire_format` cuts and joins the parts of a value. `schemas` has what `schema_folder` or `schema_server` find.
-`avro_values` and `protobuf_values` read and write values; they are imported when a query needs them. Other rooms use
-`registry_values` and `Malformed`.
+`wire_format` cuts and joins the parts of a value. `avro_values` and `protobuf_values` read and write values; they are
+imported when a query needs them. The room `schemas` finds schemas. Other rooms use `registry_values` and `Malformed`.
 """
 
 from typing import TYPE_CHECKING

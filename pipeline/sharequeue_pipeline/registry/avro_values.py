@@ -16,8 +16,8 @@ from fastavro.validation import ValidationError, validate
 
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import ValueOptions
-from sharequeue_pipeline.registry.schemas import Schemas
 from sharequeue_pipeline.registry.wire_format import HEADER_BYTES, Malformed, header, schema_id_of
+from sharequeue_pipeline.schemas.lookup import Schemas
 
 _TYPES: Final = {"long": "bigint", "bytes": "binary", "fixed": "binary", "enum": "string", "null": "?null"}
 """Types that Spark calls by another name."""
@@ -50,7 +50,7 @@ class AvroValues:
         Raises: Malformed; PipelineError: its schema cannot be used.
         """
         schema_id = schema_id_of(value)
-        writer, _ = self._schemas.schema(schema_id)
+        writer, _ = self._schemas.schema(schema_id, Malformed)
         body = io.BytesIO(
             value[HEADER_BYTES:] + b"\0"
         )  # a skipped field that ends behind the value reads the last byte

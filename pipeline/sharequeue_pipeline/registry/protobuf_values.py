@@ -16,8 +16,8 @@ from google.protobuf.message import Error
 
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import ValueOptions
-from sharequeue_pipeline.registry.schemas import Schemas
 from sharequeue_pipeline.registry.wire_format import MAX_PLACE, Malformed, header, message_of, schema_id_of
+from sharequeue_pipeline.schemas.lookup import Schemas
 
 _TYPES: Final = {
     FieldDescriptor.CPPTYPE_INT32: "int",
@@ -51,7 +51,7 @@ class ProtobufValues:
         """
         schema_id = schema_id_of(value)
         place, message = message_of(value)
-        written = self._schemas.schema(schema_id)
+        written = self._schemas.schema(schema_id, Malformed)
         if place >= len(written) or written[place].full_name != self._name:
             raise Malformed(f"message {place} of schema {schema_id} is not {self._name}")
         try:

@@ -12,7 +12,7 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.registry import registry_values
-from sharequeue_pipeline.registry.column import RegistryColumn
+from sharequeue_pipeline.source.registry_column import RegistryColumn
 from sharequeue_pipeline.source.schema import RESCUED, arrow_schema
 
 Malformed = dict[int, str]

@@ -1,4 +1,4 @@
-"""The directory of schemas: a file for each schema id. The room's docstring has the layout."""
+"""The directory of schemas: a file for each schema id. The docstring of the room has the layout."""
 
 import os
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import REGISTRY_URL, ValueOptions
-from sharequeue_pipeline.registry.schema_folder import SchemaFolder
-from sharequeue_pipeline.registry.schema_server import SchemaServer
-from sharequeue_pipeline.registry.wire_format import Malformed
+from sharequeue_pipeline.schemas.folder import SchemaFolder
+from sharequeue_pipeline.schemas.server import SchemaServer
 
 
 class Schemas:
@@ -24,7 +23,7 @@ class Schemas:
         else:
             self._source = SchemaFolder(options.schema_registry, suffix)
 
-    def schema(self, schema_id: int, missing: type[Exception] = Malformed) -> Any:
+    def schema(self, schema_id: int, missing: type[Exception]) -> Any:
         """Return what `parse` made of a schema. Raises: `missing`: there is none; PipelineError: it cannot be used."""
         if schema_id not in self._schemas:
             name = self._source.name(schema_id)
