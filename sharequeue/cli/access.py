@@ -13,6 +13,7 @@ import msgspec
 from sharequeue.cli.commands import complain
 from sharequeue.cli.extras import extra
 from sharequeue.cli.output import REFUSED, ask, decode, json_option, run, url_option
+from sharequeue_http.forms import mistakes
 from sharequeue_http.forms.api import Api
 
 FROM_ENVIRONMENT: Final = ""
@@ -74,5 +75,5 @@ def message(kind: type[M], **members: Any) -> M:
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as fault:
-        detail, _, member = str(fault).partition(" - at `$.")
-        raise click.UsageError(f"{member.rstrip('`')}: {detail}" if member else detail) from None
+        pointer, words = mistakes.unfit_body(fault, kind).pointers[0]
+        raise click.UsageError(f"{pointer.rpartition('/')[2].replace('_', ' ')} {words}") from None

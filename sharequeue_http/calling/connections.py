@@ -98,6 +98,13 @@ def service_url(url: str) -> SplitResult:
     return parts
 
 
+def _cause(fault: OSError) -> str:
+    """Return why there is no connection; if TLS is the cause, also what to do."""
+    said = {"WRONG_VERSION_NUMBER": "it does not speak https: its URL begins with http://"}
+    said["CERTIFICATE_VERIFY_FAILED"] = f"{fault}; the file of its authority is given as ca, SHAREQUEUE_CA or CA_FILE"
+    return said.get(getattr(fault, "reason", None) or "", str(fault))
+
+
 class Connections:
     """The connections to one service. At most `most` are in use; idle ones are kept for later requests."""
 
@@ -170,7 +177,7 @@ class Connections:
         except TimeoutError as fault:
             raise CannotConnect("it does not accept connections in time") from fault
         except OSError as fault:
-            raise CannotConnect(str(fault)) from fault
+            raise CannotConnect(_cause(fault)) from fault
         if not connection.usable:
             raise CannotConnect("it was closed at once")
         return connection

@@ -218,13 +218,21 @@ async def test_a_server_that_is_not_trusted_gets_no_token(shared_stack: Stack, t
     other = Authority(tmp_path / "other")
     ca = {"system": None, "another authority": other.ca, "another host": authority.ca}[wrong]
     async with door(shared_stack.url, RIGHT, tls=authority.server) as gate:
-        with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(Unreachable, match=r"CERTIFICATE_VERIFY_FAILED.*authority is given as ca, SHAREQUEUE_CA"):
             async with Producer(gate.url, token=TOKEN, ca=ca, deadline_ms=300) as producer:
                 await producer.send("t", 1)
         with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
             async with RecordStream(gate.url, "g", ["t"], token=TOKEN, ca=ca, request_timeout_ms=100) as stream:
                 await anext(stream)
         assert gate.heads == []
+
+
+@in_event_loop
+async def test_a_server_without_tls_is_called_by_http(shared_stack: Stack) -> None:
+    url = shared_stack.url.replace("http://", "https://")
+    with pytest.raises(Unreachable, match=r"it does not speak https: its URL begins with http://"):
+        async with Producer(url, deadline_ms=300) as producer:
+            await producer.send("t", 1)
 
 
 def test_a_file_without_authorities_is_refused(tmp_path: Path) -> None:

@@ -169,7 +169,8 @@ def test_the_group_coordinator_needs_the_token_for_client_calls(
     gateway: Gateway, shared_stack: Stack, shared_data_dir: Path
 ) -> None:
     url = shared_stack.addresses["group coordinator"] + "/v1/topics"
-    problem(gateway.http.get(url), 401, "SASL_AUTHENTICATION_FAILED", 58)
+    refused = problem(gateway.http.get(url), 401, "SASL_AUTHENTICATION_FAILED", 58)
+    assert refused["detail"].endswith("; clients make it at a gateway")
     problem(gateway.http.post(url, json={"name": "sneaked-in"}), 401, "SASL_AUTHENTICATION_FAILED", 58)
     token = (shared_data_dir / "cluster.token").read_text()
     listed = good(gateway.http.get(url, headers={"Authorization": f"Bearer {token}"}))["topics"]

@@ -158,7 +158,10 @@ def test_a_key_of_a_deployment_is_stored_once(
     ids=" ".join,
 )
 def test_wrong_usage_changes_nothing(run: Run, arguments: tuple[str, ...]) -> None:
-    run(*arguments, code=WRONG_USAGE)
+    said = run(*arguments, code=WRONG_USAGE).stderr
+    assert b"regex" not in said
+    if {"a", "nobody"} & set(arguments):
+        assert b"principal must be `User:` and 1 to 200 characters" in said
 
 
 def test_a_whole_key_in_place_of_its_id_is_not_repeated(run: Run) -> None:
