@@ -53,20 +53,13 @@ COUNT: Final = click.IntRange(1, 64)
 @json_option
 def up(
     data_dir: Path,
-    gateway_port: int,
-    coordinator_port: int,
-    share_coordinator_port: int,
     gateways: int,
     coordinators: int,
     share_coordinators: int,
     separate: bool,
-    require_keys: bool,
-    secure: bool,
-    postgres_url: str | None,
-    redis_url: str | None,
     record_log: str,
-    kafka: str | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Run the whole stack on this machine until Ctrl-C. Data stays in --data-dir.
 
@@ -76,26 +69,20 @@ def up(
     --json prints one object on one line when all services are ready: their addresses, the directories of the data and
     of the logs, and the process that a SIGTERM stops. Exit codes: 0 after Ctrl-C or SIGTERM; 1 when it cannot start.
     """
-    if (record_log == "kafka") != (kafka is not None):
+    if (record_log == "kafka") != (options["kafka"] is not None):
         raise click.UsageError("give --record-log kafka and --kafka HOST:PORT, or neither")
-    with extra("up" if postgres_url is None or redis_url is None else "server", "up", *SERVER, as_json=as_json):
+    own_store = options["postgres_url"] is None or options["redis_url"] is None
+    with extra("up" if own_store else "server", "up", *SERVER, as_json=as_json):
         from sharequeue.stack.stack import Stack, StackError  # noqa: PLC0415 - not on every system
 
     stack = Stack(
         data_dir,
-        gateway_port=gateway_port,
-        coordinator_port=coordinator_port,
-        share_coordinator_port=share_coordinator_port,
         gateways=gateways,
         coordinators=coordinators,
         share_coordinators=share_coordinators,
         one_process=not separate and gateways == coordinators == share_coordinators == 1,
-        require_keys=require_keys,
-        secure=secure,
-        postgres_url=postgres_url,
-        redis_url=redis_url,
-        kafka=kafka,
         tell=lambda sentence: click.echo(sentence, err=True),
+        **options,
     )
     end = _End()
     try:
