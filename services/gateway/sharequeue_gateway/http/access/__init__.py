@@ -1,7 +1,7 @@
 """Decides who calls, and what the caller may do: asked at the edge, from the columns of the table of calls.
 
-    guard     the key of a request, the needs of its call, and the age of what the gateway knows
-    refused   names that fail alone, beside others that are served
+    guard     the key of a request, and the age of what the gateway knows
+    refused   the needs of its call, and names that fail alone, beside others that are served
     owners    which transactions are a caller's
     watch     fetches and streams under way, while keys and rights change
     shown     lists of an answer without the names that the caller may not see

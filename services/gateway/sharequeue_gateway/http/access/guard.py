@@ -11,27 +11,23 @@ Nothing here waits for another service, but for a produce that may create its to
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.access.columns import Access, Names, Need, Shown
-from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType, Rights
+from sharequeue.protocol.access.columns import Access, Need, Shown
+from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType
 from sharequeue.protocol.errors import (
     ClusterAuthorizationFailed,
-    GroupAuthorizationFailed,
-    TopicAuthorizationFailed,
-    TransactionalIdAuthorizationFailed,
 )
 from sharequeue.protocol.messages.leaders import PRINCIPAL
 from sharequeue_gateway import metrics
 from sharequeue_gateway.access.book import UNKNOWN, AccessBook, KeyHolder
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.access.refused import Refused
+from sharequeue_gateway.http.access.refused import NOTHING, Decisions
 from sharequeue_gateway.http.access.shown import filtered
 from sharequeue_http.answer import Stream
 from sharequeue_http.application.endpoint import Call, Caller
@@ -43,31 +39,8 @@ from sharequeue_http.log import Tally, fields
 
 log = logging.getLogger(__name__)
 
-_FAILED: Final[Mapping[ResourceType, type[ApiError]]] = {
-    ResourceType.TOPIC: TopicAuthorizationFailed,
-    ResourceType.GROUP: GroupAuthorizationFailed,
-    ResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
-    ResourceType.CLUSTER: ClusterAuthorizationFailed,
-}
-_NOTHING: Final[Mapping[str, ApiError]] = {}
 _NAMES_LOGGED: Final = 10
-MOST_ANSWERED: Final = 1024
 ANONYMOUS_CALLS: Final = Tally(log, logging.INFO, "a caller without a key: authentication=required would refuse it")
-
-
-Refusal = Callable[[str], ApiError | None]
-"""Why a name is refused by the rights that hold now; None: it is not."""
-
-
-class Answered(NamedTuple):
-    """A need of a call, and what the rights of one principal answer. `others`: `Call.refused` where no name is
-    refused."""
-
-    names: Names
-    each: bool
-    may: Mapping[str, bool]
-    refusal: Refusal
-    others: Refused
 
 
 _ANYBODY: Final = KeyHolder(ANONYMOUS, limited=False)
@@ -86,9 +59,7 @@ class AccessGuard:
         self._clock = clock
         self._required = required
         self._stale_s = stale_ms / 1000 if stale_ms >= 0 else float("inf")
-        self._answered: dict[tuple[str, str], Sequence[Answered]] = {}
-        """By principal and operation, by the rights of then."""
-        self._answered_by: Rights | None = None
+        self._decisions = Decisions(book)
 
     # Who calls
 
@@ -122,11 +93,11 @@ class AccessGuard:
         assert isinstance(caller, KeyHolder)
         access: Access = api.access
         if access.open:
-            return _NOTHING
+            return NOTHING
         if not caller.limited:
             if not api.internal:
                 _count(api, path, request)
-            return _NOTHING
+            return NOTHING
         book = self._book
         if (
             caller.key_id
@@ -139,7 +110,7 @@ class AccessGuard:
         ):
             self.check_age()
         try:
-            refused = self._decide(caller.principal, api, path, request)
+            refused = self._decisions.refused(caller.principal, api, path, request)
             for topic in () if access.creates is None else access.creates(path, request):
                 if topic not in self._metadata.sure:
                     await self._check_creation(caller.principal, topic)
@@ -157,45 +128,10 @@ class AccessGuard:
                 "this gateway has not heard of changes of keys and rights for too long; acknowledgements are taken"
             )
 
-    def _decide(self, principal: str, api: Api, path: Mapping[str, str], request: Any) -> Mapping[str, ApiError]:
-        """Most calls name what others named: what the rights say of a principal is remembered."""
-        refused = _NOTHING
-        if self._book.rights is not self._answered_by:
-            self._answered, self._answered_by = {}, self._book.rights
-        answers = self._answered.get((principal, api.operation_id)) or self._answers(principal, api)
-        for names, each, may, refusal, others in answers:
-            errors = None
-            for name in names(path, request):
-                if may[name] or (error := refusal(name)) is None:
-                    continue
-                if not each:
-                    raise error
-                errors = errors or {}
-                errors[name] = error
-            if each:
-                refused = others if errors is None else Refused(errors, refusal)
-        return refused
-
-    def _answers(self, principal: str, api: Api) -> Sequence[Answered]:
-        if len(self._answered) >= MOST_ANSWERED:
-            self._answered.clear()
-        found = self._answered[principal, api.operation_id] = []
-        for operation, resource_type, names, each in api.access.needs:
-            refusal = partial(self._refusal, principal, operation, resource_type)
-            may = self._book.rights.answers(principal, operation, resource_type)
-            found.append(Answered(names, each, may, refusal, Refused({}, refusal)))
-        return found
-
     async def _check_creation(self, principal: str, topic: str) -> None:
-        error = self._refusal(principal, Operation.CREATE, ResourceType.TOPIC, topic)
+        error = self._decisions.refusal(principal, Operation.CREATE, ResourceType.TOPIC, topic)
         if error is not None and await self._metadata.would_create(topic):
             raise error
-
-    def _refusal(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> ApiError | None:
-        if self._book.rights.allows(principal, operation, resource_type, name):
-            return None
-        what = resource_type.lower().replace("_", " ")
-        return _FAILED[resource_type](f"{principal} needs the right {operation} on the {what} {quoted(name)!r}")
 
     # What it sees
 
