@@ -130,6 +130,8 @@ def _more(record: RecordLife) -> str:
     """Return what else is known of a record, in words."""
     said = []
     batch = record.in_flight
+    if record.finished_at_ms is not None:
+        said.append(f"by {record.finished_by} at {moment(record.finished_at_ms)}")
     if batch is not None and batch.member_id is not None:
         said.append(f"{batch.member_id}, attempt {batch.attempt}, until {moment(batch.lock_expires_at_ms or 0)}")
     if batch is not None and batch.available_at_ms is not None:

@@ -241,6 +241,16 @@ GROUP_CONFIGS: Final[Configs] = {
             "held. Kafka has no such setting.",
         ),
         Config(
+            "share.outcomes.keep.ms",
+            "int",
+            "0",
+            "How long the log keeps which member has finished a record, and when: lookUpRecord shows it. Each range that an "
+            "acknowledgement finishes is a row in the database of the log. 0: it is not kept. A gateway that crashes loses "
+            "the rows of its last seconds (`activity_flush_ms`).",
+            0,
+            2_592_000_000,
+        ),
+        Config(
             "share.assignment.interval.ms",
             "int",
             "1000",
@@ -520,6 +530,8 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     renew_acknowledge_enable: bool = True
     paused: bool = False
     """Whether fetches acquire nothing now."""
+    outcomes_keep_ms: int = 0
+    """How long it is kept who has finished a record; 0: not at all."""
     dead_letter_topic_name: str = ""
     dead_letter_copy_record: bool = True
     dead_letter_consumer_group: str = ""
@@ -574,6 +586,7 @@ def share_group_config(
         read_committed=values["share.isolation.level"] == "read_committed",
         renew_acknowledge_enable=values["share.renew.acknowledge.enable"] == "true",
         paused=values[PAUSED] == "true",
+        outcomes_keep_ms=int(values["share.outcomes.keep.ms"]),
         dead_letter_topic_name=values[DEAD_LETTER_TOPIC],
         dead_letter_copy_record=values["errors.deadletterqueue.copy.record.enable"] == "true",
         dead_letter_consumer_group=values[DEAD_LETTER_CONSUMER],

@@ -11,7 +11,7 @@ FAILED_LOOKS: Final = OfEachService(
 )
 Loop = Literal[
     "activity", "backlog", "empty_groups", "feed", "floors", "gateways", "housekeeping", "leases", "log_ends", "members",
-    "pending_records", "purge", "readers", "retention", "samples", "scheduled", "topics", "transactions",
+    "outcomes", "pending_records", "purge", "readers", "retention", "samples", "scheduled", "topics", "transactions",
 ]  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.http.calls import Gateway, Json, good, problem
+from tests.http.calls import Gateway, Json, good, problem, wait_until
 from tests.http.test_redrive import dead, redrive
 
 
@@ -35,6 +35,23 @@ def test_lu_101_a_record_is_new_then_held_delayed_held_again_and_finished(gatewa
     assert delayed["in_flight"]["available_at_ms"] > delayed["timestamp_ms"]
     assert (delayed["unfinished_before"], life(gateway, name, name, 4)["unfinished_before"]) == (0, 3)
     assert life(gateway, name, name, 2)["state"] == "ready"
+
+
+def test_lu_101b_a_group_may_keep_who_has_finished_a_record(gateway: Gateway, name: str) -> None:
+    gateway.produce(name, *range(5))
+    gateway.acquire(name, name, max_records=5, member="w-0")
+    gateway.settle(name, name, 0, 0, "accept", member="w-0")
+    assert "finished_by" not in life(gateway, name, name, 0), "it is off by default"
+    gateway.configure(name, **{"share.outcomes.keep.ms": "60000"})
+    gateway.settle(name, name, 1, 2, "accept", member="w-0")
+    gateway.settle(name, name, 3, 3, "reject", member="w-0", reason="poison")
+    gateway.settle(name, name, 4, 4, "release", member="w-0")
+    done = life(gateway, name, name, 2)
+    assert (done["state"], done["finished_by"]) == ("finished", "w-0")
+    assert done["finished_at_ms"] >= done["timestamp_ms"]
+    died = wait_until(lambda: (found := life(gateway, name, name, 3))["state"] == "dead" and found)
+    assert (died["finished_by"], died["dead_letters"][0]["reason"]) == ("w-0", "poison")
+    assert "finished_by" not in life(gateway, name, name, 4)
 
 
 def test_lu_102_why_a_record_died_and_what_it_was_redriven_as(gateway: Gateway, name: str) -> None:

@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import asyncpg
 import pytest
+from sharequeue_gateway.record_log import outcome_store
 from sharequeue_gateway.record_log import store as log_store
 from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import compacting, purging
+from sharequeue_gateway.record_log.scheduled import scheduled_store
 from sharequeue_share_coordinator import store as state_store
 from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, Row, encode_row
 
@@ -22,6 +25,7 @@ PLACE = (TOPIC, 0)
 END = 1_000_000
 BATCHES = 100_000
 KEYS = 20_000
+NEXT_WEEK_MS = int(time.time() * 1000) + 7 * 86_400_000
 
 FILL = f"""
 INSERT INTO log.record_batches
@@ -31,6 +35,11 @@ SELECT '{TOPIC}', 0, 10 * n, 10 * n + 9, n, 10, gen_random_uuid(), $1 FROM gener
 FILL_OTHERS = f"""
 INSERT INTO log.partitions (topic_id, partition) VALUES ('{TOPIC}', 0);
 INSERT INTO log.partitions (topic_id, partition) SELECT gen_random_uuid(), 0 FROM generate_series(1, 20000);
+INSERT INTO log.scheduled_records (schedule_id, topic_id, partition, deliver_at_ms, bytes, tail)
+  SELECT gen_random_uuid(), CASE WHEN n % 20 = 0 THEN '{TOPIC}' ELSE gen_random_uuid() END::uuid, 0,
+    {NEXT_WEEK_MS} + n, 12, ',"value":1}}' FROM generate_series(1, {KEYS}) n;
+INSERT INTO log.outcomes
+  SELECT 'g' || n % 10, '{TOPIC}', 0, n, n + 9, 'm', n, n FROM generate_series(1, {KEYS}) n;
 INSERT INTO share_state.share_partitions (group_id, topic_id, partition)
   SELECT 'g' || n % 100, ('00000000-0000-0000-0000-' || lpad((n / 100)::text, 12, '0'))::uuid, 0
   FROM generate_series(0, {KEYS - 1}) n;
@@ -100,7 +109,7 @@ async def explained(connection: Any, statement: Statement) -> list[dict[str, Any
     return found
 
 
-BIG = {"record_batches", "share_records", "share_partitions", "partitions"}
+BIG = {"record_batches", "share_records", "share_partitions", "partitions", "scheduled_records", "outcomes"}
 
 
 def check(found: list[dict[str, Any]], most_rows: int) -> None:
@@ -135,6 +144,11 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
     "move the log start": (lambda c: log_store.raise_log_starts(c, PLACE[0], [(PLACE[1], 100, END)]), 10),
     "purge nothing": (lambda c: purging.remove_rows(c, 1000, 60), 10),
     "no mark to renew": (lambda c: purging.renew_marks(c, 1000, 60), 10),
+    "look for what is due": (scheduled_store.next_due, 1),
+    "move nothing": (lambda c: scheduled_store.take_due(c, 1000, 4 << 20), 1),
+    "the next scheduled ones": (lambda c: scheduled_store.list_some(c, TOPIC, (-1, str(uuid.UUID(int=0))), 50), 60),
+    "who has finished a record": (lambda c: outcome_store.find(c, SharePartitionKey("g5", TOPIC, 0), 5000), 1),
+    "no outcome to remove": (lambda c: outcome_store.remove_old(c, 10, 0), 20),
     "no topic to forget": (lambda c: purging.forget_deleted(c, 1000, 60), 10),
 }
 

@@ -614,7 +614,7 @@ def _record_apis(
         in_flight,
         Redriving(metadata, record_log, record_log.dead_letters, letters),
         dead_letters,
-        LookUpApi(metadata, record_log, in_flight, letters, dead_letters),
+        LookUpApi(metadata, record_log, base.database.query, in_flight, letters, dead_letters),
     )
 
 

@@ -283,6 +283,10 @@ class RecordLife(Response):
     unfinished_before: AnyInt64 | None = None
     """How many offsets before it the group has not finished: an upper bound of the records that come first. Absent if
     the record is behind that."""
+    finished_by: str | None = None
+    """The member whose acknowledgement has finished it. Absent unless the group's `share.outcomes.keep.ms` keeps it."""
+    finished_at_ms: TimestampMs | None = None
+    """When that was, in milliseconds since the epoch. Absent unless the group keeps it."""
     in_flight: InFlightBatch | None = None
     """The range of equal records that it belongs to, with holder, lock, delay, reasons and transaction. Absent if the
     group keeps nothing about it: it is new, or was finished long ago."""

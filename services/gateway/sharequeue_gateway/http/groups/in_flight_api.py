@@ -125,6 +125,8 @@ class InFlightApi:
         if not partitions:
             return listed
         parked = await self._dead_letter_log.parked_counts(group_id)
+        if query.offset is not None:
+            await self._leader.activity.write_outcomes()  # a look-up reads it
         room = query.page_size
         for start in range(0, len(partitions), LOADED_AT_ONCE):
             some = partitions[start : start + LOADED_AT_ONCE]

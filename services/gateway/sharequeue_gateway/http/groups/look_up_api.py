@@ -1,7 +1,7 @@
 """Looks up single records: what a group has done with each, by its offset or by its key.
 
 the leader of the share-partition   the window: held, delayed, pending, dying, or not fetched yet
-the record log                      whether there is a record, and whether the group gets it
+the record log                      whether there is a record, and whether the group gets it; who has finished it
 dead letters                        those of the record, and what became of them
 """
 
@@ -29,8 +29,10 @@ from sharequeue_gateway.http.groups.dead_letters_api import DeadLettersApi
 from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
 from sharequeue_gateway.http.named_partitions import partition_of
 from sharequeue_gateway.producing.partitioner import key_hash
+from sharequeue_gateway.record_log import outcome_store
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.application.endpoint import Call, Handler
 from sharequeue_http.forms import nesting
 from sharequeue_http.forms.api import Api
@@ -72,12 +74,14 @@ class LookUpApi:
         self,
         metadata: Metadata,
         record_log: RecordLog,
+        query: Query,
         in_flight: InFlightApi,
         finder: LetterFinder,
         dead_letters: DeadLettersApi,
     ) -> None:
         self._metadata = metadata
         self._record_log = record_log
+        self._query = query
         self._in_flight = in_flight
         self._finder = finder
         self._dead_letters = dead_letters
@@ -166,6 +170,11 @@ class LookUpApi:
             life.unfinished_before = max(before or 0, 0)
         elif life.state == "finished" and letters:
             life.state = "dead"
+        if life.state in ("finished", "dead"):
+            outcome = await self._query(
+                outcome_store.find, SharePartitionKey(group_id, topic.topic_id, partition), offset
+            )
+            life.finished_by, life.finished_at_ms = outcome or (None, None)
         await self._look_at_log(group_id, topic, life)
         return life
 

@@ -1,4 +1,4 @@
-"""Counts for reports: records by hour, group and partition.
+"""Counts for reports: records by hour, group and partition; and who has finished a record, for groups that keep it.
 
 Counts are in memory and are written every few seconds. A row has the total of one part: the counts of one gateway in
 one hour, or of a piece of that hour. So a write whose answer was lost can be repeated. A crash loses the counts since
@@ -9,6 +9,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 from sharequeue.clock import Clock
@@ -17,8 +18,9 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log import activity_store
+from sharequeue_gateway.record_log import activity_store, outcome_store
 from sharequeue_gateway.record_log.activity_store import ActivityRow, ActivityTotal
+from sharequeue_gateway.record_log.outcome_store import Outcome
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_gateway.share_partition.batch_times import BatchTimes, TimedBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange, DeadLetter, StateWrite
@@ -34,6 +36,7 @@ SHOWN_MS: Final = 600_000
 MOST_COUNTED: Final = 20_000
 """The most share-partitions of one part. When it is full, a new part begins."""
 MOST_UNWRITTEN: Final = 10 * MOST_COUNTED
+"""The most share-partitions, and the most outcomes, that wait for a write."""
 CLOSE_S: Final = 2.0
 
 
@@ -126,6 +129,7 @@ class Activity:
         self._retention_ms = retention_ms
         self._parts = [Part(clock.now_ms() // HOUR_MS)]
         self._current = self._parts[0].counters
+        self._outcomes: dict[tuple[SharePartitionKey, int], Outcome] = {}
         self._flushing = asyncio.Lock()
         self.totals: Final[dict[tuple[str, str], Totals]] = {}
         """By group and topic id; under the group "", the records produced to a topic."""
@@ -173,6 +177,7 @@ class Activity:
         counters = self._of(led.key)
         totals = counters.totals
         times = led.batch_times
+        keep_ms = led.machine.config.outcomes_keep_ms
         for run in write.runs:
             if run.write is not write:
                 continue
@@ -188,8 +193,14 @@ class Activity:
                 counters.rejected += run.size
                 totals.rejected += run.size
             elif run.state is not ARCHIVED or led.machine.is_last_attempt(run):
-                counters.released += run.size  # the other runs are gaps: there is no record
+                counters.released += run.size
                 totals.released += run.size
+            else:
+                continue  # a gap: there is no record
+            if keep_ms and run.state is not AVAILABLE:
+                self._outcomes[led.key, run.first] = Outcome(
+                    *led.key, run.first, run.last, run.member_id, write.at_ms, write.at_ms + keep_ms
+                )
         if times is not None:
             times.forget_below(led.machine.start_offset)
 
@@ -249,6 +260,24 @@ class Activity:
                     return
                 if part is not self._parts[-1]:
                     self._parts.remove(part)
+        await self.write_outcomes()
+
+    async def write_outcomes(self) -> None:
+        """Write who has finished records. If the write fails, a later one has it; without room the oldest are lost."""
+        async with self._flushing:
+            while self._outcomes:
+                some = dict(islice(self._outcomes.items(), outcome_store.AT_ONCE))
+                try:
+                    await self._query(outcome_store.write, list(some.values()))
+                except ApiError as error:
+                    count_failed_look("outcomes")
+                    log.warning("cannot write outcomes now", extra=fields(cause=error.detail))
+                    for place in list(islice(self._outcomes, max(len(self._outcomes) - MOST_UNWRITTEN, 0))):
+                        del self._outcomes[place]
+                    return
+                for place, outcome in some.items():
+                    if self._outcomes[place] is outcome:
+                        del self._outcomes[place]
 
     def _forget_unused(self) -> None:
         """Drop totals that nothing counts for any more."""

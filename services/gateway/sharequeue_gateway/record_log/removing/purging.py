@@ -14,10 +14,9 @@ from typing import Final
 from sharequeue.protocol.errors import StorageError
 from sharequeue.repeats import OLD_KEYS
 from sharequeue.service.failed_looks import count_failed_look
-from sharequeue_gateway.record_log import key_store
+from sharequeue_gateway.record_log import key_store, outcome_store, unique_log
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.store import Connection
-from sharequeue_gateway.record_log.unique_log import remove_old
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
@@ -150,7 +149,8 @@ STAGES: Final = (
     (remove_rows, PURGE_AFTER_S),
     (remove_aborted, PURGE_AFTER_S),
     (renew_marks, PURGE_AFTER_S),
-    (remove_old, 0),
+    (unique_log.remove_old, 0),
+    (outcome_store.remove_old, 0),
     (forget_deleted, FORGET_AFTER_S),
 )
 

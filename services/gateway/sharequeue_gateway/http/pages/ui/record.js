@@ -30,6 +30,7 @@ function events(life) {
     const closed = { redriven: "Sent back", dropped: "Dropped", finished: `Finished by ${letter.consumer_group}` };
     if (letter.closed_at_ms) list.push([letter.closed_at_ms, closed[letter.state] ?? letter.state, undefined, letter.redriven_to]);
   }
+  if (life.finished_at_ms) list.push([life.finished_at_ms, `Finished by ${life.finished_by}`]);
   const lock = range?.lock_expires_at_ms, due = range?.available_at_ms;
   if (lock) list.push([lock, `The lock of ${range.member_id} ${lock > now() ? "ends" : "ended"}`]);
   if (due) list.push([due, due > now() ? "Will be delivered again" : "Its delay ended"]);
