@@ -48,9 +48,9 @@ LIST_SAMPLES = Api(
     "listSamples",
     "GET",
     "/v1/reports/samples",
-    "Report what the cluster, a group or a topic had to do, and did, over the last day.",
-    description="One gateway looks every ten seconds (`backlog_interval_ms`). Samples are kept for a day, those of the "
-    "cluster for eight; listActivity has older counts. A look writes the cluster, and at most 299 groups and topics that "
+    "Report what the cluster, a group or a topic had to do, and did, over the last week.",
+    description="One gateway looks every ten seconds (`backlog_interval_ms`). After a day they become one of each "
+    "hour, which is kept for a week; listActivity has older counts. A look writes the cluster, and at most 299 groups and topics that "
     "have changed: with more of them, each is written less often, and its counts gather.",
     request=ListSamplesQuery,
     response=SampleList,

@@ -46,8 +46,22 @@ async def steps(connection: Connection, series: str, first: int, end: int, step_
     return {row[0]: [*list(row)[1:5], *row[5][1 + BACKLOG :]] for row in rows}
 
 
-async def remove_before(connection: Connection, at_ms: int, of_cluster_ms: int) -> None:
-    """Remove older rows; those of the cluster only before another time."""
-    await connection.execute(
-        "DELETE FROM log.samples WHERE at_ms < $1 AND (series <> '' OR at_ms < $2)", at_ms, of_cluster_ms
+async def merge_hour(connection: Connection, end_ms: int) -> int:
+    """Make one row of each series of the rows of an hour: what happened in it, and what was there at its end.
+
+    Returns: how many rows were not such a row yet.
+    """
+    merged: int = await connection.fetchval(
+        """WITH old AS (DELETE FROM log.samples WHERE at_ms > $1 - 3600000 AND at_ms <= $1 RETURNING *),
+           hours AS (
+             INSERT INTO log.samples SELECT series, $1, ARRAY[sum(counts[1]), sum(counts[2]), sum(counts[3]),
+               sum(counts[4])]::bigint[] || (max(at_ms || counts))[6:] FROM old GROUP BY series)
+           SELECT count(*) FROM old WHERE at_ms < $1""",
+        end_ms,
     )
+    return merged
+
+
+async def remove_before(connection: Connection, at_ms: int) -> None:
+    """Remove older rows."""
+    await connection.execute("DELETE FROM log.samples WHERE at_ms < $1", at_ms)

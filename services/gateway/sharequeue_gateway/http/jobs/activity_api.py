@@ -34,7 +34,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.leader.reports.activity import HOUR_MS, Activity
 from sharequeue_gateway.leader.reports.backlog import WHO, BacklogLook
-from sharequeue_gateway.leader.reports.sampler import ASK_S
+from sharequeue_gateway.leader.reports.sampler import ASK_S, FINE_MS
 from sharequeue_gateway.leader.reports.sampling import CLUSTER, NOTHING, fields_of, of_group, of_topic
 from sharequeue_gateway.record_log import activity_store, sample_store
 from sharequeue_gateway.record_log.activity_store import ActivityTotal
@@ -123,7 +123,8 @@ class ActivityApi:
         begin_ms = max(end_ms - HOUR_MS, 0) if query.from_ms is None else query.from_ms
         if begin_ms > end_ms:
             raise InvalidRequest(f"from_ms {begin_ms} is after the end of the span, {end_ms}")
-        step_ms = max(query.step_ms, -(-(end_ms - begin_ms) // (MOST_POINTS - 1)))
+        least_ms = query.step_ms if begin_ms >= now_ms - FINE_MS else max(query.step_ms, HOUR_MS)
+        step_ms = max(least_ms, -(-(end_ms - begin_ms) // (MOST_POINTS - 1)))
         first, end = begin_ms // step_ms, -(-end_ms // step_ms)
         steps = await self._query(sample_store.steps, series, first, end, step_ms)
         counts = steps.get(first - 1)

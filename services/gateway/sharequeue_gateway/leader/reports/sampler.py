@@ -26,8 +26,9 @@ from sharequeue_http.log import fields
 log = logging.getLogger(__name__)
 
 ASK_S: Final = 2.0
-KEPT_MS: Final = 24 * HOUR_MS
-CLUSTER_KEPT_MS: Final = 8 * KEPT_MS
+FINE_MS: Final = 24 * HOUR_MS
+"""Older rows become hours."""
+KEPT_MS: Final = 8 * FINE_MS
 
 
 class Sampler:
@@ -114,7 +115,10 @@ class Sampler:
         await self._query(sample_store.write, ended.at_ms, rows)
         sampling.written(rows)
         if ended.at_ms - self._purged_ms > HOUR_MS:
-            await self._query(sample_store.remove_before, ended.at_ms - KEPT_MS, ended.at_ms - CLUSTER_KEPT_MS)
+            hour = (ended.at_ms - FINE_MS) // HOUR_MS
+            while await self._query(sample_store.merge_hour, hour * HOUR_MS):
+                hour -= 1
+            await self._query(sample_store.remove_before, ended.at_ms - KEPT_MS)
             self._purged_ms = ended.at_ms
 
     async def _add_read(
