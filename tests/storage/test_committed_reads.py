@@ -5,7 +5,6 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import PartitionAppend, ReadResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.reading.committed_reads import CommittedReads
@@ -103,20 +102,6 @@ async def test_the_marker_is_news_and_shows_the_rest(database: str, commit: bool
         questions = log.committed_reads.questions
         assert values(await committed(log, topic)) == rest
         assert log.committed_reads.questions == questions, "the answer holds until the end moves"
-
-
-async def test_own_appends_behind_an_open_transaction_ask_nothing(database: str) -> None:
-    topic = new_topic()
-    async with session(database) as connection, PostgresRecordLogs(database).open() as log:
-        await by_hand.append(connection, (topic, 0), "xy", await by_hand.begin(connection))
-        assert (await committed(log, topic)).end_offset == 0
-        asked = log.committed_reads.questions
-        for _ in range(20):
-            await append(log, topic, "z")
-            read = log.read_cached(topic, 0, 0, *WHOLE, True)
-            assert read is not None
-            assert (read.batches, read.end_offset) == ((), 0)
-        assert log.committed_reads.questions == asked
 
 
 async def test_readers_of_a_partition_share_a_question(database: str) -> None:
@@ -217,64 +202,7 @@ async def test_an_answer_that_is_outdated_says_nothing_about_the_end(database: s
         assert values(await committed(log, topic, 3)) == "xy"
 
 
-async def test_one_question_serves_all_that_was_read_ahead(database: str) -> None:
-    topic = new_topic()
-    async with session(database) as connection, PostgresRecordLogs(database).open() as log:
-        for number in range(20):
-            transaction = await by_hand.begin(connection)
-            await by_hand.append(connection, (topic, 0), "a", transaction)
-            await by_hand.end(connection, transaction, commit=number % 2 == 0)
-        received = ""
-        for offset in range(0, 40, 2):
-            read = log.read_cached(topic, 0, offset, 1, 1, True)
-            assert (read is None) == (offset == 0), "the rest is in memory"
-            received += values(read or await log.read(topic, 0, offset, 1, 1, True))
-        assert (received, log.committed_reads.questions) == ("a" * 10, 1)
-
-
 # Markers: the last, the first and the only row
-
-
-async def test_a_marker_as_the_last_first_and_only_row(database: str) -> None:
-    topic = new_topic()
-    async with session(database) as connection, PostgresRecordLogs(database).open() as log:
-        transaction = await by_hand.begin(connection)
-        await by_hand.append(connection, (topic, 0), "ab", transaction)
-        await by_hand.end(connection, transaction, commit=True)
-        assert await append(log, topic, "c") == 3, "the end is behind the last marker"
-        await log.delete_records(topic, {0: 2})
-        await remove_below(connection, topic, 2)
-        for read in (await log.read(topic, 0, 2, *WHOLE), await committed(log, topic, 2)):
-            assert (values(read), read.log_start_offset, read.log_end_offset) == ("c", 2, 4)
-        await log.delete_records(topic, {0: 4})
-        transaction = await by_hand.begin(connection)
-        await by_hand.append(connection, (topic, 0), "d", transaction)
-        await by_hand.end(connection, transaction, commit=False)
-        await log.delete_records(topic, {0: 5})
-        await remove_below(connection, topic, 5)
-        await log.look([(topic, 0)])
-        read = await committed(log, topic, 5)
-        assert (values(read), read.end_offset) == ("", 6)
-        assert await log.offset_for_timestamp(topic, 0, 0) is None
-        assert await store.start_by_bytes(connection, topic, 0, 1) == 5
-        assert await append(log, topic, "e") == 6
-
-
-async def remove_below(connection: object, topic: str, offset: int) -> None:
-    """As the purge does a minute later."""
-    await connection.execute(  # type: ignore[attr-defined]
-        "DELETE FROM log.record_batches WHERE topic_id = $1 AND last_offset < $2", topic, offset
-    )
-
-
-async def test_retention_by_size_keeps_the_newest_records_and_not_only_a_marker(database: str) -> None:
-    topic = new_topic()
-    async with session(database) as connection:
-        await by_hand.append(connection, (topic, 0), "a")
-        transaction = await by_hand.begin(connection)
-        await by_hand.append(connection, (topic, 0), "b", transaction)
-        await by_hand.end(connection, transaction, commit=True)
-        assert await store.start_by_bytes(connection, topic, 0, 1) == 1
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])

@@ -3,18 +3,16 @@
 import base64
 import json
 import random
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.compression import Compression, kept_form, unpacked
+from sharequeue_gateway.record_log.compression import Compression, unpacked
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, PartitionAppend
 from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.removing import compacting
 from sharequeue_gateway.record_log.removing.compacting import Replacement, replaced
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
@@ -23,7 +21,6 @@ from sharequeue_gateway.record_log.transactions.transactions import NewTransacti
 
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_http.forms.errors import TooLarge
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import PostgresRecordLogs, append, append_all, batch_of, new_topic, read_all, tail
@@ -210,25 +207,6 @@ async def test_a_reader_of_packed_batches_gets_those_that_it_can_take_whole_as_t
             await fresh.read_packed(topic, 0, 4, MIB, 1000)
 
 
-@pytest.mark.parametrize(("size", "aside"), [(MIB - 1000, False), (MIB, True)])
-async def test_large_batches_are_compressed_in_a_thread(
-    module_database: str, monkeypatch: pytest.MonkeyPatch, size: int, aside: bool
-) -> None:
-    """On both ways to append: alone, and with an idempotency key."""
-    topic, threads = new_topic(), list[bool]()
-
-    def noting(stored: bytes) -> tuple[bytes, int | None]:
-        threads.append(threading.current_thread() is not threading.main_thread())
-        return kept_form(stored)
-
-    monkeypatch.setattr(store, "kept_form", noting)
-    async with PostgresRecordLogs(module_database).open() as log:
-        await append(log, topic, ["x" * size])
-        await append_all(log, [PartitionAppend(topic, 0, [tail("x" * size)], 0)], keyed(topic, 1))
-        assert await read_all(log, topic) == ["x" * size] * 2
-    assert threads == [aside] * 2
-
-
 async def test_a_read_of_packed_batches_keeps_nothing_in_memory(module_database: str) -> None:
     topic = new_topic()
     async with PostgresRecordLogs(module_database).open() as log:
@@ -236,28 +214,6 @@ async def test_a_read_of_packed_batches_keeps_nothing_in_memory(module_database:
     async with PostgresRecordLogs(module_database).open() as fresh:
         assert len((await fresh.read_packed(topic, 0, 0, MIB, 1000)).batches) == 1
         assert fresh._cache.bytes == 0
-
-
-async def test_no_batch_behind_the_limits_of_a_packed_read_is_read(module_database: str) -> None:
-    """A page that took 72 records read 8 batches and decompressed them. The limit of stored bytes bounds memory."""
-    topic = new_topic()
-    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
-        for _ in range(6):
-            await append(log, topic, [LARGE, LARGE])
-        (size, stored), *_ = await rows(admin, topic)
-        assert size is not None
-
-        async def firsts(offset: int, stored_bytes: int = MIB, max_bytes: int = MIB, records: int = 100) -> list[int]:
-            read = await store.read_packed(admin, topic, 0, offset, stored_bytes, max_bytes, records)
-            return [batch.base_offset for batch in read]
-
-        assert await firsts(0) == [0, 2, 4, 6, 8, 10]
-        assert await firsts(0, records=1) == await firsts(1, records=1) == [0]
-        assert await firsts(0, records=3) == await firsts(1, records=2) == [0, 2]
-        assert await firsts(2, max_bytes=2 * size) == await firsts(3, stored_bytes=2 * stored) == [2, 4]
-        assert await firsts(2, max_bytes=1) == await firsts(3, stored_bytes=1) == [2]
-        await admin.execute("DELETE FROM log.record_batches WHERE topic_id = $1 AND base_offset IN (2, 4)", topic)
-        assert await firsts(2, records=1) == [6], "what follows a gap"
 
 
 async def test_packed_batches_are_read_as_far_as_they_are_committed(module_database: str) -> None:
@@ -276,33 +232,6 @@ async def test_packed_batches_are_read_as_far_as_they_are_committed(module_datab
         assert read.end_offset == 3
         everything = await fresh.read_packed(topic, 0, 0, MIB, 1000)
         assert [isinstance(each, PackedBatch) for each in everything.batches] == [True] * 4 + [False] * 2
-
-
-async def test_retention_by_size_counts_stored_bytes(module_database: str) -> None:
-    topic = new_topic()
-    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
-        for value in (LARGE, LARGE, LARGE):
-            await append(log, topic, [value])
-        stored = [size for _, size in await rows(admin, topic)]
-        assert await store.start_by_bytes(admin, topic, 0, sum(stored)) == 0
-        assert await store.start_by_bytes(admin, topic, 0, sum(stored) - 1) == 1
-
-
-async def test_a_list_of_batches_has_their_uncompressed_sizes(
-    module_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A replacement takes so many bytes of memory, and is bounded by them."""
-    topic = new_topic()
-    async with PostgresRecordLogs(module_database).open() as log:
-        for value in (LARGE, LARGE, "newest"):
-            await append(log, topic, [value])
-        listed, _ = await log.compaction.batches(topic, 0, 0, 10)
-        sizes = [batch.size_bytes for batch in listed]
-        whole = (await log.read(topic, 0, 0, MIB, 10)).batches
-        assert sizes == [len(batch.stored) for batch in whole]
-        monkeypatch.setattr(compacting, "MAX_BYTES", sizes[0] + sizes[1] - 1)
-        with pytest.raises(TooLarge, match=f"have {sizes[0] + sizes[1]} bytes together"):
-            await log.compaction.replace(topic, 0, [Replacement(0, 0, [(0, 0)]), Replacement(1, 0, [(1, 1)])])
 
 
 @pytest.mark.parametrize(("kept", "compressed"), [(3, True), (0, False)], ids=["still large", "small"])

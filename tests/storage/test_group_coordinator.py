@@ -75,26 +75,6 @@ async def test_a_topic_is_created_though_the_answer_of_the_commit_was_lost(modul
             await coordinator.topics.create(name, 3, {})
 
 
-async def test_a_topic_stored_without_an_answer_is_known_when_created_again(module_database: str, name: str) -> None:
-    """The first request reaches the database late, long after its caller got a failure."""
-    async with LossyProxy(module_database).running() as proxy, running(proxy.url) as coordinator:
-        await practise(coordinator, name)
-        proxy.hold_requests = True
-        task = asyncio.create_task(coordinator.topics.create(name, 3, {}))
-        await proxy.held.wait()
-        proxy.cut()
-        with pytest.raises(StorageError):
-            await task
-        assert coordinator.metadata.known([name], []) == []
-        await proxy.deliver()
-        await stored(module_database, "NOT deleting", name)
-        with pytest.raises(TopicAlreadyExists):
-            await coordinator.topics.create(name, 3, {})
-        assert [topic.name for topic in coordinator.metadata.known([name], [])] == [name]
-        await coordinator.topics.delete(name)
-        assert (await coordinator.topics.create(name, 5, {})).partitions == 5
-
-
 async def test_a_topic_grows_and_is_deleted_though_answers_of_commits_were_lost(
     module_database: str, name: str
 ) -> None:
@@ -248,23 +228,6 @@ async def test_a_call_from_before_a_groups_deletion_does_not_recreate_it(
         (answer,) = await asking
         assert [partition.error_code for partition in answer.partitions] == [15]
         assert not (await second.groups.find(group)).machine.exists
-
-
-async def test_changes_have_one_order_at_every_instance(database_url: str) -> None:
-    async with AsyncExitStack() as stack:
-        (first, _), (second, ownership) = await two(stack, database_url)
-        group = group_of(ownership)
-        await first.metadata.catch_up()
-        before = first.metadata.feed.version
-        topic = await first.topics.create("t", 1, {})
-        await second.group_configs.update(group, {"share.delivery.count.limit": "3"}, [])
-        await first.metadata.catch_up()
-        assert first.metadata.feed.version == second.metadata.feed.version == before + 2
-        for one in (first, second):
-            assert one.metadata.feed.after(before) == ([topic.topic_id], [group])
-            assert one.metadata.feed.after(before + 1) == ([], [group])
-        async with instance(database_url, "c") as (third, _):
-            assert third.metadata.feed.after(before) == ([topic.topic_id], [group]), "also at one that starts later"
 
 
 async def test_a_paused_owner_changes_nothing(database_url: str) -> None:

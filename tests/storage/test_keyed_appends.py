@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import appending, key_store, store
+from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.database import APPEND_SETTINGS
 from sharequeue_gateway.record_log.locked_append import AppendRequest
@@ -341,18 +341,6 @@ async def test_a_commit_has_keys_or_transactions(module_database: str) -> None:
         )
 
 
-async def test_a_commit_locks_no_more_than_so_many_keys(module_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PostgreSQL has room for some thousand locks of all gateways."""
-    monkeypatch.setattr(appending, "MOST_KEYS", 20)
-    topic = new_topic()
-    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
-        await append(log, topic, ["x"])
-        in_company(log)
-        results = await asyncio.gather(*(keyed(log, topic, f"k{n}") for n in range(50)))
-        assert await commits_of(admin, topic) == [1, 20, 20, 10]
-        assert offsets_of(results) == list(range(1, 51))
-
-
 @pytest.mark.parametrize("count", [1, 2, store.FEW + 1])
 async def test_no_plan_scans_the_keys(database_url: str, count: int) -> None:
     """A statement keeps the plan of its first call: it must suit a table that has grown since. It then looks at each
@@ -396,21 +384,3 @@ async def test_no_plan_scans_the_keys(database_url: str, count: int) -> None:
         await connection.execute("SELECT pg_stat_force_next_flush()")
         await connection.close()
         assert tuple(await admin.fetchrow(read)) == before
-
-
-async def test_a_missing_period_of_keys_keeps_no_append_without_a_key(database_url: str) -> None:
-    """Those with a key wait alone until their period is made."""
-    topic = new_topic()
-    async with session(database_url) as admin, PostgresRecordLogs(database_url).open() as log:
-        await append(log, topic, ["first"])
-        names = await admin.fetch(
-            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'log.idempotency_keys'::regclass"
-        )
-        await admin.execute("DROP TABLE " + ", ".join(name for (name,) in names))
-        with slow_appends(log) as slow:
-            late = asyncio.create_task(keyed(log, topic, "late"))
-            others = [asyncio.create_task(log.appender.append([batch_of(topic, [n])])) for n in range(3)]
-            await asyncio.gather(*others)
-            await late
-        assert names_of(slow) == ["late"]
-        assert sorted(map(str, await read_all(log, topic))) == ["0", "1", "2", "first", "late"]

@@ -154,19 +154,6 @@ async def test_od_104_parked_dead_letters_are_open_until_they_are_redriven(modul
         assert await it.open() == 1
 
 
-async def test_od_105_a_parked_one_closes_none_of_the_topic_that_its_record_is_in(
-    module_database: str, name: str
-) -> None:
-    """The group reads its own dead-letter topic, and record 0 of that is parked: its key has the place of letter 0."""
-    async with scene(module_database, name) as it:
-        await it.write(10)
-        it.topic, source = it.queue, it.topic
-        await it.park(0)
-        await it.redrive_parked(0)
-        it.topic = source
-        assert (await it.open(), await it.ranges()) == (1, [(0, 0)])
-
-
 async def test_od_106_what_leaves_the_dead_letter_topic_is_open_no_more(module_database: str, name: str) -> None:
     async with scene(module_database, name) as it:
         await it.write(*range(10, 15))
@@ -180,14 +167,6 @@ async def test_od_106_what_leaves_the_dead_letter_topic_is_open_no_more(module_d
         assert (await it.open(), await it.ranges()) == (0, [])
 
 
-async def test_od_107_a_deleted_dead_letter_topic_leaves_none_open(module_database: str, name: str) -> None:
-    async with scene(module_database, name) as it:
-        await it.write(10, 11)
-        await it.park(12)
-        await it.log.delete_topic(it.queue, 1)
-        assert (await it.open(), await it.ranges()) == (1, []), "the parked one has no place there"
-
-
 async def test_od_108_compaction_closes_what_it_removes(module_database: str, name: str) -> None:
     async with scene(module_database, name) as it:
         await it.write(*range(10, 15))
@@ -197,17 +176,6 @@ async def test_od_108_compaction_closes_what_it_removes(module_database: str, na
         assert (await it.open(), await it.ranges()) == (2, [(3, 4)])
         await it.log.compaction.replace(it.queue, 0, [Replacement(0, 0, [(0, 2)])])
         assert await it.open() == 2
-
-
-async def test_od_108_compaction_closes_as_many_ranges_as_it_removes(module_database: str, name: str) -> None:
-    async with scene(module_database, name) as it:
-        await it.write(*range(11))
-        await it.write(20)
-        await it.log.compaction.replace(
-            it.queue, 0, [Replacement(0, 0, [(0, 0), (2, 2), (4, 5), (7, 7), (8, 8), (10, 10)])]
-        )
-        assert await it.open() == 5
-        assert await it.ranges() == [(1, 1), (3, 3), (6, 6), (9, 9), (11, 11)]
 
 
 async def test_od_109_a_crash_before_the_commit_counts_nothing(module_database: str, name: str) -> None:

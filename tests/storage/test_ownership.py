@@ -180,15 +180,6 @@ async def test_a_shard_with_a_write_under_way_is_taken_after_it(database_url: st
             await until(lambda: b.owned() == set(SHARDS))
 
 
-async def test_a_renewal_does_not_wait_for_writes(database_url: str) -> None:
-    async with owner(database_url, "a", SHORT_MS) as a, session(database_url) as connection:
-        async with connection.transaction():
-            assert await a.ownership.held(connection, a.ownership.owned)
-            first = a.ownership._valid_until
-            await until(lambda: a.ownership._valid_until > first)
-        assert not a.lost
-
-
 async def test_a_process_of_the_same_name_takes_over_at_once_and_ends_the_other(database_url: str) -> None:
     async with owner(database_url, "a") as old:
         known = dict(old.ownership.owned)
@@ -236,16 +227,6 @@ async def test_a_setting_that_disagrees_with_the_database_is_refused(database_ur
         wider = Owner(database_url, "b", LONG_MS, (-1, *range(9)))
         with pytest.raises(ValueError, match="over 8 shards in this database, not over 9"):
             await wider.ownership.start(wider)
-
-
-async def test_raised_epochs_keep_the_shards_and_fence_earlier_writes(database_url: str) -> None:
-    async with owner(database_url, "a") as a, session(database_url) as connection:
-        before = dict(a.ownership.owned)
-        await a.ownership.raise_epochs(connection)
-        assert a.owned() == set(SHARDS)
-        assert not await a.may_write(database_url, 1, before[1])
-        assert await a.may_write(database_url, 1, a.ownership.owned[1])
-        assert not a.lost
 
 
 async def test_without_a_database_nothing_is_served_and_nothing_is_forgotten(database_url: str) -> None:

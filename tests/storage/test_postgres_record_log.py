@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.compression import Compression
-from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letters import dead_letter_log
 from sharequeue_gateway.record_log.log import AppendResult, OffsetOutOfRange, Offsets
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
@@ -146,37 +145,6 @@ async def test_a_failed_append_still_reports_appends_of_others(database_url: str
         assert known.log_end_offset == 2
 
 
-async def test_concurrent_polls_of_the_log_share_queries(module_database: str) -> None:
-    """Each is answered by a query that began after it was asked for."""
-    topics = [new_topic() for _ in range(50)]
-    asked: list[int] = []
-    async with (
-        PostgresRecordLogs(module_database).open() as log,
-        PostgresRecordLogs(module_database).open() as other,
-    ):
-        for topic in topics:
-            await append(log, topic, ["mine"])
-        query, begun = log.database.query, asyncio.Event()
-
-        async def counted(function: Any, *arguments: Any) -> Any:
-            if function is store.bounds:
-                asked.append(len(arguments[0]))
-                begun.set()
-            return await query(function, *arguments)
-
-        log.database.query = counted  # type: ignore[method-assign]
-        first = asyncio.create_task(log.look([(topics[0], 0)]))
-        await begun.wait()
-        await asyncio.gather(*(append(other, topic, ["theirs"]) for topic in topics))
-        asked.clear()
-        await asyncio.gather(first, *(log.look([(topic, 0)]) for topic in topics))
-        assert len(asked) <= 3, "one, and perhaps those of the loop that looks every half second"
-        for topic in topics:
-            known = log.read_cached(topic, 0, 2, 1, 1)
-            assert known is not None
-            assert known.log_end_offset == 2
-
-
 def count_queries(log: PostgresRecordLog, counted: Callable[..., object]) -> list[int]:
     """Returns: the size of the last argument of each call of a store function from now on."""
     query = log.database.query
@@ -243,12 +211,6 @@ async def test_batches_with_gaps_are_read_with_their_gaps(module_database: str) 
 
 
 # Idempotency keys
-
-
-async def test_many_gateways_start_at_once(database_url: str) -> None:
-    databases = await asyncio.gather(*(LogDatabase.open(database_url) for _ in range(4)))
-    for database in databases:
-        await database.close()
 
 
 def repeat_of(first: AppendResult) -> AppendResult:
@@ -337,22 +299,6 @@ async def test_partitions_of_keys_that_are_too_old_are_dropped(database_url: str
         await key_store.make_key_partitions(admin, table)
         await key_store.drop_key_partitions(admin, table)
         assert await key_partitions(admin, table) == list(range(now - table.most_partitions + 2, now + 2))
-
-
-async def test_a_jump_of_postgresqls_clock_drops_no_key_within_its_retention(
-    database_url: str,
-) -> None:
-    """During the jump, today's partitions look as old as those of a month ago."""
-    table = key_store.KEYS
-    async with session(database_url) as admin:
-        for periods in range(700, 700 + table.most_partitions + 4):
-            await age_keys(admin, table, periods)
-        now = await admin.fetchval(f"SELECT {table.period}")
-        await key_store.make_key_partitions(admin, table)
-        await key_store.drop_key_partitions(admin, table)
-        kept = await key_partitions(admin, table)
-        assert set(kept) >= {*range(now - 700 - table.kept, now - 699), now, now + 1}
-        assert len(kept) == table.most_partitions
 
 
 async def key_partitions(connection: Any, table: key_store.KeyTable) -> list[int]:

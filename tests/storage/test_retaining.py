@@ -3,8 +3,6 @@
 A test pauses a transaction at the advisory lock of its partition, which the test takes first.
 """
 
-import asyncio
-import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -15,7 +13,7 @@ from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.record_logs import append, batch_of, dead_letter, new_topic
-from tests.storage.test_readers import HOLD_MS, opened, partition_locked
+from tests.storage.test_readers import HOLD_MS, opened
 
 NOW_MS = 1_763_640_000_000
 KEEP = RetentionRule(retention_ms=0, keep=True)
@@ -228,51 +226,3 @@ async def test_rt_110_deleting_records_goes_over_floors(module_database: str) ->
 
 
 # Pauses
-
-
-@pytest.mark.parametrize("number", range(12))
-async def test_rt_205_whatever_the_order_nothing_held_is_removed(module_database: str, seed: int, number: int) -> None:
-    """Two sweepers, groups that begin, raise, restart in a new life; the test holds the lock at random moments."""
-    chance = random.Random(f"{seed}/{number}")
-    lowest: dict[str, int] = {}
-    over = asyncio.Event()
-
-    async def group(it: Scene, name: str) -> None:
-        epoch, floor = 1, await it.begin(name)
-        lowest[name] = floor
-        for _ in range(12):
-            await asyncio.sleep(chance.random() / 100)
-            if chance.random() < 0.2:
-                epoch += 1
-                floor = await it.begin(name, at=max(floor - 1, 0), epoch=epoch)
-                lowest[name] = floor
-            else:
-                floor += chance.randrange(3)
-                lowest[name] = floor  # durable before the row may say so
-                await it.finish(name, floor, epoch=epoch - (chance.random() < 0.2))
-        lowest[name] = floor + 1
-        await it.finish(name, floor + 1, epoch=epoch)
-
-    async def sweeper(it: Scene, rule: RetentionRule) -> None:
-        while not over.is_set():
-            before = await it.start()
-            await it.sweep(rule)
-            after = await it.start()
-            assert after == before or after <= min(lowest.values(), default=after), (before, after, lowest)
-            await asyncio.sleep(chance.random() / 200)
-
-    async def pauser(it: Scene) -> None:
-        while not over.is_set():
-            async with partition_locked(it.connection, it.topic):
-                await asyncio.sleep(chance.random() / 50)
-            await asyncio.sleep(chance.random() / 100)
-
-    async with scene(module_database) as it:
-        await it.fill(batches=12)
-        lowest["g0"] = await it.begin("g0")
-        others = [asyncio.create_task(work) for work in (sweeper(it, KEEP), sweeper(it, CLEAN), pauser(it))]
-        await asyncio.gather(*(group(it, f"g{each}") for each in range(4)))
-        over.set()
-        await asyncio.gather(*others)
-        await it.sweep()
-        assert 0 < await it.start() <= min(lowest.values())

@@ -12,7 +12,6 @@ from sharequeue_share_coordinator.share_state.rows import UPDATE, KeyState, Row,
 from sharequeue.ownership.leases import OwnershipLost
 from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_http.log import REQUEST, RequestContext
 from tests.storage.database import session
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_logs import new_topic
@@ -43,22 +42,6 @@ async def test_a_poisoned_write_fails_alone(module_database: str, place: int) ->
         assert codes == [-1 if number == place else 0 for number in range(20)]
         for number, key in enumerate(keys):
             assert held(await coordinator.read(key)) == (0, [] if number == place else [(5, 5, 2, 1)])
-
-
-async def test_a_failed_commit_logs_the_ids_of_its_requests(
-    module_database: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    key = new_key()
-    async with running(module_database) as coordinator:
-        assert await coordinator.init(key) == 0
-        token = REQUEST.set(RequestContext("request-7", None))
-        try:
-            (result,) = await coordinator.submit(key, poisoned)
-        finally:
-            REQUEST.reset(token)
-        assert result.error_code == -1
-    lines = [fields for record in caplog.records if (fields := getattr(record, "fields", {})).get("request_ids")]
-    assert [line["request_ids"] for line in lines] == [["request-7"]]
 
 
 @pytest.mark.parametrize(
@@ -146,22 +129,6 @@ async def test_a_damaged_share_partition_can_be_deleted(module_database: str, pl
             assert held(await again.read(other)) == (0, [(5, 6, 2, 1)])
             await rows_of(admin, key, 1)
             assert held(await again.read(key)) == (0, [])
-
-
-async def test_a_topic_with_a_damaged_share_partition_can_be_deleted(module_database: str) -> None:
-    key = new_key()
-    async with session(module_database) as admin:
-        async with running(module_database) as before:
-            assert await before.init(key) == 0
-        await admin.execute(
-            """UPDATE share_state.share_records SET record = 'no' WHERE key_id =
-                 (SELECT key_id FROM share_state.share_partitions WHERE topic_id = $1)""",
-            key.topic_id,
-        )
-        async with running(module_database) as coordinator:
-            assert (await coordinator.read(key)).error_code == -1
-            assert len(await coordinator.housekeeping.delete_topic(key.topic_id)) == SHARDS
-            assert await coordinator.state(key) is None
 
 
 # Owners

@@ -2,6 +2,7 @@
 answered as the table of rules says."""
 
 import asyncio
+import itertools
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -88,10 +89,6 @@ async def rows(connection: Any) -> dict[str, int]:
     """How many rows the tables of transactions have."""
     tables = ("transactions", "transaction_partitions", "aborted_transactions", "transaction_outcomes")
     return {table: await connection.fetchval(f"SELECT count(*) FROM log.{table}") for table in tables}
-
-
-def code_of(answer: Any) -> str | int:
-    return KAFKA_CODES[answer.error] if isinstance(answer, ApiError) else str(answer)
 
 
 async def ended(log: PostgresRecordLog, transaction_id: str, wish: Wish, **more: Any) -> tuple[Any, ...]:
@@ -207,21 +204,20 @@ END_ANSWERS: dict[tuple[str, str], tuple[Any, ...]] = {
 WISHES = {"commit": COMMIT, "abort": ABORT, "terminate": TERMINATE}
 
 
-@pytest.mark.parametrize(("call", "state"), END_ANSWERS, ids=["-".join(cell) for cell in END_ANSWERS])
-async def test_each_end_of_a_transaction_in_each_state(module_database: str, call: str, state: str) -> None:
-    topic = new_topic()
+async def test_each_end_of_a_transaction_in_each_state(module_database: str) -> None:
     async with session(module_database) as admin, opened(module_database) as log, opened(module_database) as other:
-        transaction = await made(log, admin, topic, state)
-        expected = END_ANSWERS[call, state]
-        assert await ended(log, transaction, WISHES[call]) == expected
-        assert await ended(other, transaction, WISHES[call]) == expected, "a repeat, at any gateway"
-        if expected[0] in ("committed", "aborted"):
-            found = [await one.transactions.end(transaction, WISHES[call]) for one in (log, other)]
-            assert found[0] == found[1]
-        if state != "absent":
-            batches = [row[2] for row in await stored(admin, topic)]
-            committed = "committed" in expected
-            assert batches == ([] if "empty" in state else [16, 112 if committed else 48])
+        for (call, state), expected in END_ANSWERS.items():
+            topic = new_topic()
+            transaction = await made(log, admin, topic, state)
+            assert await ended(log, transaction, WISHES[call]) == expected, (call, state)
+            assert await ended(other, transaction, WISHES[call]) == expected, (call, state, "a repeat at any gateway")
+            if expected[0] in ("committed", "aborted"):
+                found = [await one.transactions.end(transaction, WISHES[call]) for one in (log, other)]
+                assert found[0] == found[1], (call, state)
+            if state != "absent":
+                batches = [row[2] for row in await stored(admin, topic)]
+                committed = "committed" in expected
+                assert batches == ([] if "empty" in state else [16, 112 if committed else 48]), (call, state)
 
 
 APPEND_ANSWERS: dict[str, tuple[Any, ...]] = {
@@ -237,62 +233,33 @@ APPEND_ANSWERS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["fast", "slow", "keyed", "several"])
-@pytest.mark.parametrize("state", APPEND_ANSWERS)
-async def test_each_append_to_a_transaction_in_each_state(module_database: str, state: str, way: str) -> None:
-    topic = new_topic()
+async def test_each_append_to_a_transaction_in_each_state(module_database: str) -> None:
     async with session(module_database) as admin, opened(module_database) as log, opened(module_database) as other:
-        transaction = await made(log, admin, topic, state)
-        for _ in range(2):
-            if way == "fast":
-                await produce(log, None, topic)  # its end is known now
-            gateway = other if way == "slow" else log
-            before = len(await stored(admin, topic))
-            partitions = (0, 1) if way == "several" else (0,)
-            appends = [structs.replace(batch_of(topic, ["x"], part), transaction_id=transaction) for part in partitions]
-            key = key_of(topic, uuid.uuid4().hex, b"1") if way == "keyed" else None
-            said: tuple[Any, ...] = ()
-            appended = None
-            try:
-                await append_all(gateway, appends, key)
-            except ApiError as error:
-                said = (KAFKA_CODES[error.error], error.definite, error.extra.get("state"), error.extra.get("reason"))
-                appended = error.extra.get("appended")
-            assert appended is None
-            assert said == APPEND_ANSWERS[state]
-            after = [row for row in await stored(admin, topic) if row[2] < 32]
-            if said:
-                assert len(after) <= before, "nothing was appended"
-            else:
-                assert after[-1][2:] == (16, transaction)
+        for state, way in itertools.product(APPEND_ANSWERS, ("fast", "slow", "keyed", "several")):
+            topic = new_topic()
+            transaction = await made(log, admin, topic, state)
+            for _ in range(2):
+                if way == "fast":
+                    await produce(log, None, topic)  # its end is known now
+                gateway = other if way == "slow" else log
+                before = len(await stored(admin, topic))
+                said = await refusal(gateway, topic, transaction, way)
+                assert said == APPEND_ANSWERS[state], (state, way)
+                after = [row for row in await stored(admin, topic) if row[2] < 32]
+                assert len(after) <= before if said else after[-1][2:] == (16, transaction), (state, way)
 
 
-async def test_an_append_behind_a_refused_one_is_not_refused(database_url: str) -> None:
-    """They share a commit: the refused one leaves no hole."""
-    topic = new_topic()
-    async with session(database_url) as admin, opened(database_url) as log:
-        await produce(log, None, topic)
-        open_one, other = await begin(log), await begin(log)
-        await log.transactions.end(other, ABORT)
-        answers = await asyncio.gather(
-            produce(log, open_one, topic),
-            produce(log, other, topic),
-            produce(log, None, topic),
-            produce(log, open_one, topic),
-            return_exceptions=True,
-        )
-        assert code_of(answers[1]) == 105 or code_of(answers[1]) == 48
-        offsets = sorted(answer[0] for answer in answers if not isinstance(answer, BaseException))
-        assert offsets == [1, 2, 3]
-        assert [row[1] for row in await stored(admin, topic)] == [0, 1, 2, 3]
-        # from now on the refused one alone takes the slow path
-        commits = "SELECT count(DISTINCT xmin::text) FROM log.record_batches WHERE topic_id = $1 AND base_offset > 3"
-        answers = await asyncio.gather(
-            *(produce(log, transaction, topic) for transaction in (open_one, other, None, other, open_one)),
-            return_exceptions=True,
-        )
-        assert [isinstance(answer, BaseException) for answer in answers] == [False, True, False, True, False]
-        assert await admin.fetchval(commits, topic) <= 2
+async def refusal(gateway: PostgresRecordLog, topic: str, transaction: str, way: str) -> tuple[Any, ...]:
+    """Append to a transaction. Returns: what the error says, nothing if there is none."""
+    partitions = (0, 1) if way == "several" else (0,)
+    appends = [structs.replace(batch_of(topic, ["x"], part), transaction_id=transaction) for part in partitions]
+    key = key_of(topic, uuid.uuid4().hex, b"1") if way == "keyed" else None
+    try:
+        await append_all(gateway, appends, key)
+    except ApiError as error:
+        said = (KAFKA_CODES[error.error], error.definite, error.extra.get("state"), error.extra.get("reason"))
+        return said if error.extra.get("appended") is None else (*said, "appended")
+    return ()
 
 
 async def test_a_key_gives_the_first_answer_while_the_transaction_is_open(database_url: str) -> None:
@@ -363,27 +330,6 @@ async def test_the_note_of_the_last_commit_is_answered(database_url: str) -> Non
         await log.transactions.end(transaction, ABORT, note="batch 9")
         begun = await log.transactions.begin(NewTransaction(MINUTE_MS, name))
         assert begun.committed_note == "batch 8"
-
-
-async def test_many_producers_begin_at_once_and_one_has_it(database_url: str) -> None:
-    name = uuid.uuid4().hex
-    async with session(database_url) as admin, opened(database_url) as log, opened(database_url) as other:
-        begun = await asyncio.gather(
-            *((log, other)[n % 2].transactions.begin(NewTransaction(MINUTE_MS, name)) for n in range(8)),
-            return_exceptions=True,
-        )
-        epochs = [one.producer_epoch for one in begun if not isinstance(one, BaseException)]
-        codes = {code_of(one) for one in begun if isinstance(one, BaseException)}
-        assert codes <= {90, 51}
-        assert len(set(epochs)) == len(epochs)
-        assert (
-            await admin.fetchval(
-                "SELECT count(*) FROM log.transactions WHERE transactional_id = $1 AND state = 0", name
-            )
-            <= 1
-        )
-        last = await begin(log, transactional_id=name)
-        assert await ended(other, last, COMMIT) == ("committed", "client")
 
 
 # Bounds
@@ -545,16 +491,6 @@ async def test_ten_gateways_end_each_transaction_once(database_url: str) -> None
             "aborted_transactions": 30,
             "transaction_outcomes": 30,
         }
-
-
-async def test_more_than_a_sweep_takes_at_once(database_url: str) -> None:
-    async with session(database_url) as admin, opened(database_url) as log:
-        await admin.execute(
-            """INSERT INTO log.transactions (transaction_id, timeout_ms, deadline)
-               SELECT n::text, 1, now() FROM generate_series(1, 2500) n"""
-        )
-        await log.transactions.sweep()
-        assert (await rows(admin))["transactions"] == 0
 
 
 A_DAY_LATER = "UPDATE log.transactional_producers SET keep_until = now(), producer_epoch = producer_epoch - 86400"
