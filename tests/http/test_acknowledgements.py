@@ -1,15 +1,11 @@
 """Acknowledgements over HTTP: families AV and AK, per-offset types, atomic, repeats, fencing, delays, reasons."""
 
-import time
-
 import httpx
 import pytest
 
 from sharequeue.protocol import apis
 from sharequeue.stack.stack import Stack
 from tests.http.calls import (
-    CLOCKS_APART_MS,
-    LONG_MS,
     Gateway,
     Json,
     acknowledge_range,
@@ -18,8 +14,6 @@ from tests.http.calls import (
     problem,
     ranges,
 )
-
-pytestmark = pytest.mark.both_forms
 
 
 @pytest.fixture
@@ -49,17 +43,6 @@ def test_av_015_an_empty_list_of_acknowledgements_is_accepted(gateway: Gateway, 
     assert (answer["results"], answer["failed_count"]) == ([], 0)
 
 
-def test_ak_009_ak_023_an_atomic_request_applies_whole_or_not_at_all(gateway: Gateway, held: str) -> None:
-    """One range of the partition is held by another member, so none is settled."""
-    gateway.produce_batches(held, 5)
-    assert gateway.acquire(held, held, member="m2") == ["10-14×1"]
-    acknowledgements = [acknowledge_range(held, 0, 9, "accept"), acknowledge_range(held, 10, 14, "accept")]
-    response = gateway.try_acknowledge(held, acknowledgements, atomic=True)
-    problem(response, 409, "INVALID_RECORD_STATE", 121)
-    assert outcomes(response) == [121, 121]
-    assert gateway.window(held, held) == (0, ["0-14 ACQUIRED×1"])
-
-
 def test_without_atomic_each_acknowledgement_stands_alone(gateway: Gateway, held: str) -> None:
     """In any order; a record is settled once; a failure beside a success is a 200 that lists both."""
     given = (7, 9, "accept"), (20, 21, "accept"), (0, 4, "release"), (4, 5, "accept"), (9, 9, "accept")
@@ -87,34 +70,6 @@ def test_atomic_binds_only_ranges_of_the_same_partition(gateway: Gateway, name: 
     ]
     response = gateway.try_acknowledge(name, acknowledgements, atomic=True)
     assert (response.status_code, outcomes(response)) == (200, ["applied", 42, 42, "applied"])
-
-
-@pytest.mark.parametrize("type", ["accept", "release"])
-def test_a_repeat_with_the_delivery_count_is_answered_as_applied(gateway: Gateway, held: str, type: str) -> None:
-    assert gateway.settle(held, held, 3, 5, type, delivery_count=1) == "applied"
-    before = gateway.window(held, held)
-    assert gateway.settle(held, held, 3, 5, type, delivery_count=1) == "applied"
-    assert gateway.settle(held, held, 3, 5, type) == 121
-    assert gateway.settle(held, held, 3, 5, type, delivery_count=2) == 121
-    assert gateway.window(held, held) == before
-
-
-def test_a_delayed_release_is_delivered_again_after_its_delay(gateway: Gateway, held: str) -> None:
-    assert gateway.settle(held, held, 2, 3, "release", delay_ms=1000) == "applied"
-    assert gateway.acquire(held, held, member="m2") == []
-    batches = gateway.in_flight(held)[0]["batches"]
-    (delayed,) = [batch for batch in batches if batch["first_offset"] == 2]
-    assert delayed["delivery_state"] == "AVAILABLE"
-    assert "member_id" not in delayed
-    assert gateway.acquire(held, held, member="m2", max_wait_ms=LONG_MS) == ["2-3×2"]
-    assert time.time() * 1000 >= delayed["available_at_ms"] - CLOCKS_APART_MS
-
-
-def test_a_reason_is_kept_while_the_record_is_in_flight(gateway: Gateway, held: str) -> None:
-    reason = "größer als erlaubt " * 50
-    assert gateway.settle(held, held, 1, 2, "release", reason=reason) == "applied"
-    kept = {batch["first_offset"]: batch.get("reason") for batch in gateway.in_flight(held)[0]["batches"]}
-    assert kept == {0: None, 1: reason, 3: None}
 
 
 def test_the_first_failure_gives_the_status_when_all_failed(gateway: Gateway, held: str) -> None:
@@ -159,12 +114,6 @@ def test_types_that_are_wrong_fail_alone_and_are_explained(gateway: Gateway, hel
     ]
 
 
-def test_other_fields_of_an_acknowledgement_are_ignored(gateway: Gateway, held: str) -> None:
-    """Unknown fields of a request are refused, but an acknowledgement may carry every field of a fetched batch."""
-    entry = {**acknowledge_range(held, 0, 9, "accept"), "lock_expires_at_ms": 5, "a_later_field": {"x": 1}}
-    assert outcomes(gateway.try_acknowledge(held, [entry])) == ["applied"]
-
-
 def test_unknown_groups_are_not_remembered(gateway: Gateway, shared_stack: Stack, held: str) -> None:
     """Otherwise a client that names many groups fills the gateway's memory:
     the gateway keeps settings that it looked up."""
@@ -185,16 +134,6 @@ def test_unknown_groups_are_not_remembered(gateway: Gateway, shared_stack: Stack
 
 def accepts(name: str, count: int) -> list[Json]:
     return [acknowledge_range(name, 0, 0, "accept") for _ in range(count)]
-
-
-@pytest.mark.parametrize("atomic", [False, True])
-def test_a_call_carries_a_thousand_acknowledgements(gateway: Gateway, name: str, atomic: bool) -> None:
-    gateway.produce_batches(name, 1000)
-    assert gateway.acquire(name, name, max_records=1000) == ["0-999×1"]
-    each = [acknowledge_range(name, offset, offset, "accept") for offset in range(1000)]
-    answer = good(gateway.try_acknowledge(name, each, atomic=atomic))
-    assert answer["results"] == [{"status": "applied"}] * 1000
-    assert gateway.window(name, name) == (1000, [])
 
 
 @pytest.mark.parametrize("call", ["acknowledge", "fetch"])

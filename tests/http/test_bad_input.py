@@ -113,31 +113,6 @@ def test_a_problem_names_the_faulty_field_as_a_json_pointer(gateway: Gateway, se
     assert problem(response, 422, *INVALID_REQUEST)["errors"][0]["pointer"] == "/topic_partitions/0/partitions/1"
 
 
-PLACES = {
-    "a typo": (FETCH, fetch(max_record=1), {"/max_record": "is an unknown field; did you mean `max_records`?"}),
-    "a typo in a record": (
-        RECORDS,
-        {"records": [{"value": 1}, {"valeu": 1}]},
-        {"/records/1/valeu": "is an unknown field; did you mean `value`?"},
-    ),
-    "a header that is not text": (
-        RECORDS,
-        record(value=1, headers={"good": "x", "a/b~c": 5}),
-        {"/records/0/headers": "has a member that must be a string, not a number"},
-    ),
-}
-
-
-@pytest.mark.parametrize(("path", "body", "faults"), PLACES.values(), ids=PLACES.keys())
-def test_a_mistake_is_reported_in_the_words_of_json(
-    gateway: Gateway, setting: Setting, path: str, body: Any, faults: dict[str, str]
-) -> None:
-    response = gateway.http.post(filled(path, setting), json=filled(body, setting))
-    document = problem(response, 422, *INVALID_REQUEST)
-    assert {fault["pointer"]: fault["detail"] for fault in document["errors"]} == faults
-    assert all(detail in document["detail"] for detail in faults.values())
-
-
 def test_a_query_parameter_is_explained(gateway: Gateway, setting: Setting) -> None:
     for path in ("/v1/topics", "/v1/share-groups", filled("/v1/share-groups/{group}/in-flight", setting)):
         document = problem(gateway.http.get(path, params={"page_size": 0}), 422, *INVALID_REQUEST)

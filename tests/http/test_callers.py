@@ -78,33 +78,6 @@ def test_a_rebound_host_name_is_refused(gateway: Gateway, name: str, method: str
     assert refused(gateway, 421) == before + 1
 
 
-@pytest.mark.parametrize(
-    ("headers", "target"),
-    [
-        ({**FORM, "Origin": STRANGER}, "/v1/topics/{name}/records/raw"),
-        ({**FORM, "Origin": "null"}, "/v1/topics/{name}/records/raw"),
-        (FORM, "/v1/topics/{name}/records/raw"),
-        ({"Origin": STRANGER, "Content-Type": "application/json"}, "/v1/topics/{name}/records"),
-        ({"Origin": "http://127.0.0.1:3000", "Content-Type": "application/json"}, "/v1/topics/{name}/records"),
-        ({"Origin": STRANGER}, "/nothing"),
-    ],
-    ids=["form", "sandboxed frame", "no origin", "json", "other port", "unknown path"],
-)
-def test_a_page_of_another_origin_changes_nothing(
-    gateway: Gateway, name: str, headers: dict[str, str], target: str
-) -> None:
-    gateway.create_topic(name)
-    before = refused(gateway, 403)
-    body = b'{"records":[{"value":1}]}'
-    response = gateway.http.post(target.format(name=name), content=body, headers=headers)
-    document = problem(response, 403, "ORIGIN_NOT_ALLOWED", 42)
-    assert (document["retriable"], document["definite"]) == (False, True)
-    assert "SHAREQUEUE_GATEWAY_ALLOW_ORIGINS" in document["detail"]
-    assert "access-control-allow-origin" not in response.headers
-    assert gateway.log_ends(name) == [0]
-    assert refused(gateway, 403) == before + 1
-
-
 def test_an_html_form_cannot_create_a_topic(gateway: Gateway, name: str) -> None:
     assert gateway.http.post(f"/v1/topics/{name}/records/raw", content=b"x", headers=FORM).status_code == 403
     problem(gateway.http.get(f"/v1/topics/{name}"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)

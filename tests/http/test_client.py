@@ -76,23 +76,6 @@ async def test_locks_are_renewed_while_records_are_being_processed(
 
 
 @in_event_loop
-async def test_records_settled_by_others_are_no_longer_renewed(
-    stack: Stack, client: httpx.Client, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The start offset has passed the record, so the group ignores renewals of it: such a renewal gives no lock."""
-    configure(client, name, share_record_lock_duration_ms=LOCK_MS)
-    await produce(stack, name, 0)
-    async with consumers(stack, name, name, acknowledgement="explicit", member_id="m") as consumer:
-        (record,) = await consumer.poll()
-        said = {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 0, "type": "accept"}
-        body = {"member_id": "m", "acknowledgements": [said]}
-        path = f"/v1/share-groups/{name}/acknowledge"
-        (await asyncio.to_thread(client.post, path, json=body)).raise_for_status()
-        await until(lambda: bool(record.delivery.lost))
-    assert f"the lock of {name}-0 offsets 0 to 0 was lost" in caplog.text
-
-
-@in_event_loop
 async def test_a_group_may_forbid_renewing(
     stack: Stack, client: httpx.Client, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -145,22 +145,6 @@ async def test_a_function_gives_the_token_of_each_request(shared_stack: Stack, g
 
 
 @in_event_loop
-async def test_a_function_whose_token_always_changes_is_asked_once_more(shared_stack: Stack) -> None:
-    number = 0
-
-    def count() -> str:
-        nonlocal number
-        number += 1
-        return str(number)
-
-    async with door(shared_stack.url, RIGHT, own=True) as gate:
-        client = Client(gate.url, login=Login(count))
-        with pytest.raises(ApiError, match="no key that holds"):
-            await client.call(apis.LIST_TOPICS, ListTopicsQuery())
-        assert gate.refusals == 2
-
-
-@in_event_loop
 async def test_a_token_file_is_read_again(shared_stack: Stack, gateway: Gateway, name: str, tmp_path: Path) -> None:
     gateway.create_topic(name)
     file = tmp_path / "token"

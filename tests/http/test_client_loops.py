@@ -7,14 +7,13 @@ import threading
 import time
 from collections import Counter
 
-import httpx
 import pytest
 
 from sharequeue.client import RecordStream, ShareConsumer, ValueUndecodable, sync
-from sharequeue.client.consuming import fetching, share_consumer
+from sharequeue.client.consuming import fetching
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway
-from tests.http.client_calls import Network, configure, consumers, in_event_loop, port_of, produce, until
+from tests.http.client_calls import Network, consumers, in_event_loop, port_of, produce, until
 from tests.http.test_never_begun import counts
 
 
@@ -42,35 +41,6 @@ async def test_a_loop_waits_for_a_gateway_that_is_away(
         assert (await waiting).value == 0
         assert "the service answers again" in caplog.text
         await consumer.close()
-
-
-@in_event_loop
-async def test_a_commit_waits_for_a_gateway_that_is_away(stack: Stack, name: str) -> None:
-    await produce(stack, name, 0)
-    async with Network(port_of(stack)) as network:
-        consumer = ShareConsumer(network.url, name, [name], acknowledgement="explicit")
-        consumer._settling._acknowledging._patience_s = 0.2  # for one call
-        (record,) = await consumer.poll()
-        consumer.acknowledge(record)
-        network.open.clear()
-        await consumer._fetching._client.close()
-        committing = asyncio.ensure_future(consumer.commit())
-        assert await asyncio.wait([committing], timeout=1) == (set(), {committing})
-        network.open.set()
-        assert await committing == {(name, 0): 1}
-        await consumer.close()
-
-
-@in_event_loop
-async def test_locks_are_renewed_however_long_a_program_works(stack: Stack, client: httpx.Client, name: str) -> None:
-    configure(client, name, share_record_lock_duration_ms=1000)
-    await produce(stack, name, 0)
-    async with consumers(stack, name, name, acknowledgement="explicit") as consumer:
-        (record,) = await consumer.poll()
-        consumer._renewing._used_at -= 24 * 3600
-        acquired_until = record.delivery.deadline
-        await until(lambda: record.delivery.deadline > acquired_until)
-        assert not record.lost
 
 
 @in_event_loop
@@ -187,22 +157,3 @@ def test_stop_by_another_thread_ends_the_loop_over_a_poll(
                     assert given == [(2, 3, 2, 1)]
         assert seen == [0, 1]
         assert list(consumer) == []
-
-
-@in_event_loop
-async def test_a_stopped_consumer_ends_while_the_gateway_is_away(
-    stack: Stack, gateway: Gateway, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(share_consumer, "CLOSE_DEADLINE_S", 0.1)
-    await produce(stack, name, *range(2))
-    async with Network(port_of(stack)) as network:
-        async with ShareConsumer(network.url, name, [name], max_records=2, lock_duration_ms=1000) as consumer:
-            async for _ in consumer:
-                network.open.clear()
-                await consumer._fetching._client.close()
-                consumer.stop()
-        assert "while the consumer was closed" in caplog.text
-        while not (given := counts(await asyncio.to_thread(gateway.fetch, name, name))):
-            pass
-        assert given[0][2] == 2, "its lock has ended"
-        network.open.set()

@@ -1,7 +1,6 @@
 """The Python client loses answers, sessions and services, but no record."""
 
 import asyncio
-import time
 
 import httpx
 import pytest
@@ -21,20 +20,6 @@ from tests.http.client_calls import (
     seen_by_another,
     until,
 )
-
-
-async def restart_gateway(stack: Stack) -> None:
-    gateway = stack.service("gateway")
-    gateway.kill()
-    gateway.start()
-    await asyncio.to_thread(_wait_ready, stack)
-
-
-def _wait_ready(stack: Stack) -> None:
-    deadline = time.monotonic() + 60
-    while not stack.service("gateway").ready():
-        stack.check()
-        assert time.monotonic() < deadline, "the gateway does not become ready"
 
 
 @in_event_loop
@@ -112,25 +97,6 @@ async def test_a_cancelled_poll_loses_no_records(stack: Stack, name: str) -> Non
     assert await seen_by_another(stack, name, name, NOTHING_MS) == []
 
 
-@pytest.mark.parametrize("follow_leaders", [False, True], ids=["session", "leaders"])
-@in_event_loop
-async def test_close_releases_records_of_a_cancelled_poll(
-    stack: Stack, client: httpx.Client, name: str, follow_leaders: bool
-) -> None:
-    await produce(stack, name, *range(5))
-    async with Network(port_of(stack)) as network:
-        consumer = ShareConsumer(network.url, name, [name], max_records=3, follow_leaders=follow_leaders)
-        network.lose_answer_of(f"/v1/share-groups/{name}/fetch")
-        polling = asyncio.create_task(consumer.poll(60_000))
-        await network.lost.wait()
-        polling.cancel()
-        await asyncio.gather(polling, return_exceptions=True)
-        await consumer.close()
-        (partition,) = ask(client, "GET", f"/v1/share-groups/{name}/in-flight")["partitions"]
-        assert {batch["delivery_state"] for batch in partition["batches"]} == {"AVAILABLE"}
-    assert await seen_by_another(stack, name, name) == [(0, 2), (1, 2), (2, 2), (3, 1), (4, 1)]
-
-
 @pytest.mark.parametrize("epochs", [(0,), (0, 1), (0, -1)], ids=["another", "123", "122"])
 @in_event_loop
 async def test_a_lost_session_is_reopened_and_no_acknowledgement_is_lost(
@@ -147,17 +113,3 @@ async def test_a_lost_session_is_reopened_and_no_acknowledgement_is_lost(
         (partition,) = ask(client, "GET", f"/v1/share-groups/{name}/in-flight")["partitions"]
         assert partition["start_offset"] == 2
     assert await seen_by_another(stack, name, name) == [(2, 1)]
-
-
-@in_event_loop
-async def test_a_commit_succeeds_after_its_gateway_was_killed(stack: Stack, name: str) -> None:
-    await produce(stack, name, *range(4))
-    async with consumers(stack, name, name, acknowledgement="explicit", max_records=2) as consumer:
-        records = await consumer.poll()
-        await restart_gateway(stack)
-        consumer.acknowledge(records[0])
-        consumer.acknowledge(records[1], "release")
-        assert await consumer.commit() == {(name, 0): 2}
-        rest = {record.offset: record.delivery_count for record in await consumer.poll()}
-        assert rest == {1: 2, 2: 1}
-    assert await seen_by_another(stack, name, name) == [(1, 3), (2, 2), (3, 1)]

@@ -12,7 +12,7 @@ import pytest
 from sharequeue.client import Producer, ShareConsumer
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Json
-from tests.http.client_calls import Network, in_event_loop, port_of, seen_by_another, until
+from tests.http.client_calls import in_event_loop, seen_by_another, until
 
 
 def make_topic(client: httpx.Client, name: str, partitions: int = 1) -> None:
@@ -142,31 +142,6 @@ async def test_an_evicted_member_rejoins(stack: Stack, client: httpx.Client, top
         await until(lambda: shares(consumer) == [6])
         await produce(stack, topic, range(1))
         assert [record.value for record in await polling] == [0]
-
-
-@in_event_loop
-async def test_an_unused_member_leaves_and_rejoins(stack: Stack, client: httpx.Client, topic: str) -> None:
-    async with member(stack, topic, "m1", max_poll_interval_ms=3000) as consumer:
-        await until(lambda: described(client, topic).get("state") == "Stable")
-        await until(lambda: described(client, topic)["state"] == "Empty")
-        assert consumer.assignment == {}
-        await produce(stack, topic, range(1))
-        assert [record.value for record in await consumer.poll(60_000)] == [0]
-
-
-@in_event_loop
-async def test_a_member_that_leaves_before_its_join_is_answered_is_removed(
-    stack: Stack, client: httpx.Client, name: str
-) -> None:
-    """Otherwise its partitions would have no member until the session timeout."""
-    make_topic(client, name)
-    async with Network(port_of(stack)) as network:
-        network.lose_answer_of(f"/v1/share-groups/{name}/heartbeat")
-        async with ShareConsumer(network.url, name) as consumer:
-            consumer.subscribe([name])
-            await asyncio.wait_for(network.lost.wait(), 30)
-        listed = described(client, name)
-        assert (listed["state"], listed["members"]) == ("Empty", [])
 
 
 @in_event_loop

@@ -14,7 +14,6 @@ from sharequeue.client import (
     NewRecord,
     Produced,
     Producer,
-    Scheduled,
 )
 from sharequeue.client.consuming.outcomes import outcome_of
 from sharequeue.stack.stack import Stack
@@ -44,24 +43,6 @@ async def test_concurrent_sends_share_requests_and_keep_their_order(stack: Stack
         assert [(await record).offset for record in waiting] == list(range(300, 2800))
     async with consumers(stack, name, name, max_records=2000) as consumer:
         assert [record.value for record in await consumer.poll()][300:] == list(range(1700))
-
-
-@in_event_loop
-async def test_a_record_alone_goes_at_once(stack: Stack, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits for no timer. Those that are sent while its request is under way share the next request."""
-
-    def timer(when: float) -> None:
-        raise AssertionError("a batch waits for a moment")
-
-    monkeypatch.setattr(asyncio, "timeout_at", timer)
-    async with Network(port_of(stack)) as network, Producer(network.url) as producer:
-        assert (await producer.send(name, 0)).offset == 0
-        first = await producer.send_soon(name, 1)
-        while network.count(f"/v1/topics/{name}/records") < 2:  # noqa: ASYNC110 - the network knows it
-            await asyncio.sleep(0)
-        later = [await producer.send_soon(name, n) for n in range(2, 50)]
-        assert [(await record).offset for record in [first, *later]] == list(range(1, 50))
-        assert network.count(f"/v1/topics/{name}/records") <= 4
 
 
 @in_event_loop
@@ -200,16 +181,6 @@ async def test_unique_records_share_requests_and_are_appended_once(stack: Stack,
         assert [place.duplicate for place in places] == [False] * 50 + [True] * 50
         assert [place.offset for place in places] == [*range(50)] * 2
         assert (await producer.send(name, 0, key="k0")).offset == 50
-
-
-@in_event_loop
-async def test_a_send_with_a_time_schedules(stack: Stack, name: str) -> None:
-    async with Producer(stack.url) as producer:
-        first = await producer.send(name, 1, key="a", delay_ms=3_600_000, idempotency_key=f"{name}-later")
-        again = await producer.send(name, 1, key="a", delay_ms=3_600_000, idempotency_key=f"{name}-later")
-        assert (first, again == first) == (Scheduled(name, 0, first.schedule_id, first.deliver_at_ms), True)
-        await producer.send(name, 2, deliver_at_ms=first.deliver_at_ms)
-        assert await producer.cancel_scheduled(name, key="a") == [first.schedule_id]
 
 
 WRONG = [

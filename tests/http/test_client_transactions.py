@@ -1,7 +1,6 @@
 """The Python client's transactions: committed or aborted at the end of their block,
 also through a network that loses answers."""
 
-import contextlib
 from typing import Literal
 
 import httpx
@@ -108,23 +107,6 @@ async def test_a_lost_answer_changes_nothing(stack: Stack, name: str, call: str)
 
 
 @in_event_loop
-async def test_a_commit_that_is_too_late_says_what_became_of_it(stack: Stack, name: str) -> None:
-    async with Producer(stack.url) as producer:
-
-        async def block() -> None:
-            async with producer.transaction() as t:
-                await t.send(name, 1)
-                post(stack, f"/v1/transactions/{t.transaction_id}/terminate", {})
-
-        with pytest.raises(ApiError) as caught:
-            await block()
-        assert caught.value.definite
-        assert caught.value.problem is not None
-        assert (caught.value.problem.state, caught.value.problem.reason) == ("aborted", "administrator")
-    assert committed(stack, name) == []
-
-
-@in_event_loop
 @pytest.mark.parametrize("sees", [False, True], ids=["unseen", "seen"])
 async def test_records_without_the_header_of_their_transaction_abort_it(stack: Stack, name: str, sees: bool) -> None:
     """The answer does not repeat it: a proxy removed it. The transaction is aborted even if the program goes on."""
@@ -204,27 +186,6 @@ async def test_a_consumer_keeps_what_an_aborted_transaction_did_not_settle(stack
             assert caught.value.problem.reason == "refused"
             assert [result.code for result in caught.value.problem.results] == ["INVALID_RECORD_STATE"]
         assert committed(stack, f"{name}-out") == []
-
-
-@in_event_loop
-async def test_an_implicit_consumer_releases_what_an_aborted_transaction_did_not_settle(
-    stack: Stack, name: str
-) -> None:
-    """Asking for the next record accepts the one before, but here its work was not done."""
-    async with Producer(stack.url) as producer:
-        await producer.send_many(name, [1, 2])
-        async with ShareConsumer(stack.url, f"{name}-group", [name]) as consumer:
-            seen: list[tuple[int, int]] = []
-            async for record in consumer:
-                seen.append((record.value, record.delivery_count))
-                with contextlib.suppress(RuntimeError):
-                    async with producer.transaction() as t:
-                        t.acknowledge(record)
-                        if record.delivery_count == 1:
-                            raise RuntimeError("try again")
-                if len(seen) == 4:
-                    break
-    assert sorted(seen) == [(1, 1), (1, 2), (2, 1), (2, 2)]
 
 
 @in_event_loop

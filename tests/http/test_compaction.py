@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from tests.http.calls import Gateway, Json, good, offsets, problem, wait_until
+from tests.http.calls import Gateway, Json, good, offsets, wait_until
 
 
 def batches(gateway: Gateway, topic: str, **query: Any) -> list[Json]:
@@ -52,24 +52,6 @@ def test_batches_are_listed_and_replaced(gateway: Gateway, name: str) -> None:
     assert gateway.read(name, offset=5, max_records=3)["next_offset"] == 8
 
 
-def test_invalid_replacements_are_refused(gateway: Gateway, name: str) -> None:
-    compacted(gateway, name, 5, 3, 1)
-    good(try_replace(gateway, name, (0, 0, [(0, 0)])))
-    problem(try_replace(gateway, name, (0, 0, [(1, 1)])), 409, "INVALID_UPDATE_VERSION", 95)
-    problem(try_replace(gateway, name, (8, 0, [(8, 8)])), 422, "INVALID_REQUEST", 42)
-    problem(try_replace(gateway, name, (5, 0, [(5, 5)]), (0, 1, [(1, 1)])), 422, "INVALID_REQUEST", 42)
-    problem(try_replace(gateway, name, (5, 0, [(4, 5)])), 422, "INVALID_REQUEST", 42)
-    problem(try_replace(gateway, name, (5, 0, [])), 422, "INVALID_REQUEST", 42)
-    problem(try_replace(gateway, f"{name}-no", (0, 0, [(0, 0)])), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
-    gateway.create_topic(f"{name}-delete")
-    gateway.produce_batches(f"{name}-delete", 2, 2)
-    refused = problem(try_replace(gateway, f"{name}-delete", (0, 0, [(0, 0)])), 422, "INVALID_REQUEST", 42)
-    assert "cleanup.policy is not compact" in refused["detail"]
-    outside = gateway.http.get(f"/v1/topics/{name}/partitions/0/batches", params={"offset": 10})
-    problem(outside, 422, "OFFSET_OUT_OF_RANGE", 1)
-    problem(gateway.http.get(f"/v1/topics/{name}/partitions/7/batches"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
-
-
 def test_a_group_in_the_middle_gets_the_remaining_records(gateway: Gateway, name: str) -> None:
     """Held, released and never fetched records leave the log; the rest of each kind is delivered once."""
     compacted(gateway, name, 10, 10, 10, 1)
@@ -88,13 +70,6 @@ def test_a_group_in_the_middle_gets_the_remaining_records(gateway: Gateway, name
             assert gateway.settle(group, name, offset, offset, "accept") == "applied"
     assert found == [9, 29, 30]
     assert gateway.offsets(group)[name, 0][1] == 0
-
-
-def test_a_fetch_goes_on_behind_batches_without_records(gateway: Gateway, name: str) -> None:
-    """300 such batches, more than one read takes; the fetch does not wait."""
-    compacted(gateway, name, *[1] * 301)
-    good(try_replace(gateway, name, *((base, 0, [(base, base)]) for base in range(300))))
-    assert offsets(gateway.fetch(f"{name}-g", name, max_records=5)) == [300]
 
 
 def test_a_record_redriven_to_one_group_survives_compaction_for_it_alone(gateway: Gateway, name: str) -> None:

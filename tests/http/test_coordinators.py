@@ -13,10 +13,7 @@ import pytest
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import TopicAlreadyExists
-from sharequeue.protocol.messages.cluster import ShardOwner
 from sharequeue.protocol.messages.share_state import GroupState, PartitionState, TopicState, WriteBatchRequest
-from sharequeue.protocol.messages.topics import CreateTopicRequest
 from sharequeue.protocol.shards import CLUSTER, shard_of
 from sharequeue.protocol.state import StateBatch, StateBatches
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
@@ -129,24 +126,6 @@ def test_a_call_at_the_wrong_instance_gets_the_owners_address(stack: Stack, name
 # The client
 
 
-def test_a_client_with_an_outdated_map_finds_the_owner_and_acts_once(stack: Stack, name: str) -> None:
-    async def test(client: CoordinatorClient) -> None:
-        await client.learn()
-        urls = {owner.url for owner in client._owners.values()}
-        for shard, known in client._owners.items():
-            (other,) = urls - {known.url}
-            client._owners[shard] = ShardOwner(shard=shard, node_id="x", url=other, owner_epoch=0)
-        topic = await client.call(apis.CREATE_TOPIC, CreateTopicRequest(name=name, partitions=2), key=CLUSTER)
-        assert topic.partitions == 2
-        with pytest.raises(TopicAlreadyExists):
-            await client.call(apis.CREATE_TOPIC, CreateTopicRequest(name=name), key=CLUSTER)
-        for number in range(20):
-            group = f"{name}-{number}"
-            assert await client.call(apis.GET_SHARE_GROUP_CONFIG, key=group, path={"group": group})
-
-    calling(CoordinatorClient(stack.service("group coordinator").url, "group", cluster_token=TOKEN), test)
-
-
 def test_one_url_of_several_is_enough(stack: Stack) -> None:
     async def run() -> None:
         urls = f"http://127.0.0.1:1, {stack.service('group coordinator 2').url}/"
@@ -231,27 +210,6 @@ def test_a_new_or_grown_topic_is_known_at_every_instance_at_once(stack: Stack, c
         grown = {"records": [{"value": 2, "partition": 8}]}
         client.post(f"/v1/topics/{topic}/records", json=grown).raise_for_status()
         assert [fetched(client, group, topic) for group in groups] == [[2], [2]]
-
-
-def test_a_groups_settings_reach_the_gateway_from_any_owner(stack: Stack, client: httpx.Client, name: str) -> None:
-    """Changed without the gateway: it learns of it by the change feed of the other group coordinator."""
-    client.post(f"/v1/topics/{name}/records", json={"records": [{"value": n} for n in range(50)]}).raise_for_status()
-    for at in pair(stack, "group coordinator"):
-        group = group_at(stack, at.url, name)
-        assert fetched(client, group, name) == [0]
-        config = {"share.record.lock.duration.ms": "4321000"}
-        url = f"{at.url}/v1/share-groups/{group}/config"
-        assert httpx.patch(url, json={"config": config}, headers=HEADERS, timeout=30, verify=False).status_code == 200
-
-        def lock_ms(group: str = group) -> float:
-            fetched(client, group, name)
-            in_flight = client.get(f"/v1/share-groups/{group}/in-flight", params={"topic": name}).json()
-            locks = [
-                b["lock_expires_at_ms"] for p in in_flight["partitions"] for b in p["batches"] if b.get("member_id")
-            ]
-            return max(locks) - min(locks)
-
-        wait_until(lambda: lock_ms() > 1_000_000)
 
 
 def test_a_deleted_topic_leaves_no_state_at_any_share_coordinator(

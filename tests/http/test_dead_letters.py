@@ -78,24 +78,6 @@ def test_a_dead_letter_topic_that_is_not_there_yet_says_when_it_is_made(gateway:
     assert answer.json()["detail"] == f"there is no topic 'dlq.{name}'; {made}"
 
 
-def test_dead_letters_carry_the_record_and_the_reason(gateway: Gateway, name: str) -> None:
-    records = [{"key": "größe", "value": {"n": 1.10}}, {"key_base64": "/w==", "value_base64": "AQI="}, {"value": None}]
-    good(gateway.http.post(f"/v1/topics/{name}/records", json={"records": records}))
-    gateway.acquire(name, name)
-    reject(gateway, name, 0, 2, reason="größer als erlaubt")
-    found = gateway.letters(f"dlq.{name}", 3)
-    copied = [
-        {key: letter[key] for key in letter if key in ("key", "value", "key_base64", "value_base64")}
-        for letter in found
-    ]
-    assert copied == [
-        {"key": "größe", "value": {"n": 1.1}},
-        {"key_base64": "/w==", "value_base64": "AQI="},
-        {"key": None, "value": None},
-    ]
-    assert {letter["headers"]["__dlq.errors.reason"] for letter in found} == {"größer als erlaubt"}
-
-
 def test_the_reasons_of_earlier_deliveries_are_in_flight_and_in_the_dead_letter(gateway: Gateway, name: str) -> None:
     gateway.produce(name, 1, 2)
     begun_ms = time.time() * 1000 - CLOCKS_APART_MS

@@ -3,8 +3,6 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from tests.http.calls import (
     CLOCKS_APART_MS,
     LONG_MS,
@@ -19,8 +17,6 @@ from tests.http.calls import (
     when_loaded,
     woken,
 )
-
-pytestmark = pytest.mark.both_forms
 
 BATCH_OPTIMIZED = {"acquire_mode": "batch_optimized"}
 RECORD_LIMIT = {"acquire_mode": "record_limit"}

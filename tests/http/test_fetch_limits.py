@@ -5,14 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.http.calls import HANG_S, LONG_MS, Gateway, good, offsets, problem, ranges, wait_until, woken
 
 
-def test_max_records_holds_over_several_partitions(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name, partitions=4)
-    for partition in range(4):
-        gateway.produce_batches(name, 3, partition=partition)
-    assert len(offsets(gateway.fetch(name, name, max_records=7))) == 7
-    assert len(offsets(gateway.fetch(name, name, max_records=7))) == 5
-
-
 def test_a_repeated_fetch_gets_the_same_records_without_a_new_delivery(gateway: Gateway, name: str) -> None:
     gateway.produce_batches(name, 4, 4)
     first = gateway.fetch(name, name, fetch_id="a", max_records=5)
@@ -32,14 +24,6 @@ def test_a_repeated_fetch_gets_the_records_still_held(gateway: Gateway, name: st
     assert gateway.settle(name, name, 0, 0, "accept") == "applied"
     assert gateway.settle(name, name, 3, 5, "release") == "applied"
     assert gateway.acquire(name, name, fetch_id="a") == ["3-5×2"]
-
-
-def test_a_fetch_id_belongs_to_group_and_member(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 2, 2)
-    assert gateway.acquire(name, name, fetch_id="a", max_records=2) == ["0-1×1"]
-    assert gateway.acquire(name, name, fetch_id="a", max_records=2, member="m2") == ["2-3×1"]
-    assert gateway.acquire(f"{name}-2", name, fetch_id="a", max_records=2) == ["0-1×1"]
-    assert gateway.acquire(name, name, fetch_id="a", max_records=2) == ["0-1×1"]
 
 
 def test_a_repeat_replaces_the_waiting_fetch(gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:

@@ -40,15 +40,6 @@ def test_gi_019_an_earlier_holder_can_settle_nothing_after_a_reset(gateway: Gate
     assert gateway.settle(name, name, 5, 9, "accept", member="m2") == "applied"
 
 
-def test_a_reset_reaches_a_gateway_that_is_idle(gateway: Gateway, name: str) -> None:
-    """In Kafka an idle leader serves from the old start until its first write (8.16); here never."""
-    gateway.produce_batches(name, 3)
-    gateway.acquire(name, name)
-    assert gateway.settle(name, name, 0, 2, "accept") == "applied"
-    gateway.reset(name, "earliest")
-    assert gateway.acquire(name, name) == ["0-2×1"]
-
-
 @pytest.mark.parametrize(
     ("to", "fields", "expected"),
     [
@@ -139,11 +130,6 @@ def test_a_reset_of_every_topic_needs_an_existing_group(gateway: Gateway, name: 
 )
 def test_a_contradictory_reset_is_refused(gateway: Gateway, name: str, fields: dict[str, Any]) -> None:
     problem(gateway.http.post(f"/v1/share-groups/{name}/offsets/reset", json=fields), 422, "INVALID_REQUEST", 42)
-
-
-def test_a_partition_cannot_be_reset_twice_at_once(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name)
-    problem(gateway.try_reset(name, "earliest", name, name), 422, "INVALID_REQUEST", 42)
 
 
 # In use

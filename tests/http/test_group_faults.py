@@ -48,39 +48,6 @@ def back(stack: Stack, service: str) -> None:
     until_it_settles(stack)
 
 
-@pytest.mark.parametrize("service", ["group coordinator", "share coordinator", "gateway"])
-def test_members_do_not_notice_a_restart(
-    stack: Stack, own_gateway: Gateway, restart: Callable[[str], None], name: str, service: str
-) -> None:
-    """Members, epochs and assignments are unchanged; nobody rejoins, and no new assignment is made."""
-    own_gateway.configure(name, share_assignment_interval_ms=0)
-    own_gateway.create_topic(name, partitions=4)
-    members = [Member(own_gateway, name, f"m{number}", name) for number in range(2)]
-    wait_until(lambda: [m.beat() for m in members] and [m.count for m in members] == [2, 2])
-    wait_until(lambda: all("assignment" not in m.beat() for m in members))
-    before = good(own_gateway.http.get(f"/v1/share-groups/{name}"))
-    epochs = [member.epoch for member in members]
-    restart(service)
-    for member in members:
-        wait_until(lambda m=member: m.try_beat().status_code == 200)
-        assert "assignment" not in member.beat()
-    assert [member.epoch for member in members] == epochs
-    assert good(own_gateway.http.get(f"/v1/share-groups/{name}")) == before
-
-
-def test_a_restarted_group_coordinator_still_removes_lost_members(
-    own_gateway: Gateway, restart: Callable[[str], None], name: str
-) -> None:
-    own_gateway.configure(name, share_session_timeout_ms=5000, share_heartbeat_interval_ms=500)
-    Member(own_gateway, name, "m1", name).beat()
-    restart("group coordinator")
-
-    def state() -> str:
-        return str(own_gateway.http.get(f"/v1/share-groups/{name}").json().get("state"))
-
-    wait_until(lambda: state() == "Empty")
-
-
 def test_gi_001_a_failed_initialisation_succeeds_once_the_share_coordinator_is_back(
     stack: Stack, own_gateway: Gateway, name: str
 ) -> None:

@@ -53,19 +53,6 @@ def test_a_fetch_whose_state_is_deleted_while_it_loads_may_try_again(
 # Refusals
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"member_epoch": 0, "subscribed_topic_names": None},
-        {"member_epoch": 0, "subscribed_topic_names": []},
-        {"member_epoch": -2},
-        {"rack_id": ""},
-    ],
-)
-def test_invalid_heartbeats_are_refused(gateway: Gateway, name: str, fields: Json) -> None:
-    problem(Member(gateway, name, "m1", name).try_beat(**fields), 422, "INVALID_REQUEST", 42)
-
-
 # New, grown and deleted topics
 
 

@@ -3,11 +3,7 @@
 import time
 from typing import Any
 
-import pytest
-
 from tests.http.calls import Gateway, good, problem
-
-pytestmark = pytest.mark.both_forms
 
 DEFAULTS = {
     "share.session.timeout.ms": "45000",
@@ -56,21 +52,6 @@ def test_a_group_has_settings_before_it_exists(gateway: Gateway, name: str) -> N
     back = {"reset": list(changes)}
     assert good(gateway.http.patch(config_path(name), json=back)) == defaults
     assert good(gateway.http.patch(config_path(name), json={})) == defaults
-
-
-def test_settings_change_beside_others_that_go_back(gateway: Gateway, name: str) -> None:
-    changed = good(gateway.http.patch(config_path(name), json={"config": {"share.delivery.count.limit": "7"}}))
-    assert changed["share.delivery.count.limit"] == "7"
-    body = {"config": {"share.isolation.level": "read_committed"}, "reset": ["share.delivery.count.limit"]}
-    changed = good(gateway.http.patch(config_path(name), json=body))
-    assert (changed["share.delivery.count.limit"], changed["share.isolation.level"]) == ("5", "read_committed")
-    for wrong in (
-        {"config": {"no.such": "1"}},
-        {"reset": ["no.such"]},
-        {"config": {"share.delivery.count.limit": "0"}},
-    ):
-        problem(gateway.http.patch(config_path(name), json=wrong), 422, "INVALID_CONFIG", 40)
-    assert good(gateway.http.get(config_path(name))) == changed
 
 
 # Where a group begins
@@ -208,21 +189,6 @@ def test_in_flight_lists_holders_and_deadlines(gateway: Gateway, name: str) -> N
     assert other["lock_expires_at_ms"] == second["batches"][0]["lock_expires_at_ms"]
     assert rest.pop("attempt") == 0
     assert rest == {"first_offset": 4, "last_offset": 5, "delivery_state": "AVAILABLE", "delivery_count": 0}
-
-
-def test_in_flight_names_the_bound_that_makes_new_records_wait(gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_partition_max_record_locks=8, share_partition_max_delayed_records=0)
-    gateway.produce_batches(name, 8, 4)
-    gateway.acquire(name, name)
-    held, delayed = "share.partition.max.record.locks", "share.partition.max.delayed.records"
-    assert gateway.in_flight(name)[0]["limited_by"] == held
-    assert gateway.settle(name, name, 0, 3, "release", delay_ms=60_000) == "applied"
-    assert gateway.in_flight(name)[0]["limited_by"] == delayed
-    assert gateway.metrics()[f'sharequeue_limited_share_partitions{{bound="{delayed}"}}'] >= 1
-    assert gateway.acquire(name, name) == []
-    assert gateway.settle(name, name, 4, 7, "accept") == "applied"
-    assert "limited_by" not in gateway.in_flight(name)[0]
-    assert gateway.acquire(name, name) == ["8-11×1"]
 
 
 def test_in_flight_can_be_narrowed(gateway: Gateway, name: str) -> None:

@@ -1,23 +1,9 @@
 """Kafka's defaults and bounds of settings, over HTTP: what a gateway with `kafka_defaults` answers."""
 
-import asyncio
-import json
-import time
-
 import pytest
-from sharequeue_pipeline.group_client import GroupClient
-from sharequeue_pipeline.options import GatewayOptions
-from sharequeue_pipeline.ranges import Range
 
 from sharequeue.client import ShareConsumer
-from sharequeue.client.consuming.acknowledging import Acknowledging
-from sharequeue.client.consuming.deliveries import Delivery
-from sharequeue.client.consuming.outcomes import Outcome
-from sharequeue.client.consuming.renewing import Renewing
-from sharequeue.protocol.messages.records import FetchedBatch
 from sharequeue.stack.stack import Stack
-from sharequeue_http.calling.caller import Client
-from sharequeue_http.forms.codec import decoder_of
 from tests.http.calls import Gateway, good, problem, wait_until
 from tests.http.client_calls import in_event_loop
 
@@ -101,33 +87,6 @@ async def test_the_client_closes_without_it(own_gateway: Gateway, stack: Stack, 
     own_gateway.produce_batches(group, 2)
     async with ShareConsumer(stack.url, group, [group], max_records=2) as consumer:
         assert (await anext(consumer)).offset == 0
-    assert own_gateway.acquire(group, group) == ["0-1×2"]
-
-
-@in_event_loop
-async def test_a_consumer_that_hangs_gives_back_without_it(own_gateway: Gateway, stack: Stack, group: str) -> None:
-    own_gateway.produce_batches(group, 2)
-    (fetched,) = own_gateway.fetch(group, group, member="m", lock_duration_ms=60_000)["batches"]
-    delivery = Delivery(decoder_of(FetchedBatch).decode(json.dumps(fetched)))
-    client = Client(stack.url)
-    renewing = Renewing(Acknowledging(client, group, "m", 30.0), {delivery: None}, 0.0, enabled=True)
-    renewing.held(delivery, time.monotonic(), urgent=True)
-    acquired: list[str] = []
-    async with asyncio.timeout(50):  # before the lock ends
-        while not acquired:
-            acquired = await asyncio.to_thread(own_gateway.acquire, group, group)
-    await renewing.close()
-    await client.close()
-    assert acquired == ["0-1×2"]
-
-
-def test_a_spark_query_releases_without_it(own_gateway: Gateway, stack: Stack, group: str) -> None:
-    """It releases a batch as never begun if Spark had begun no job of it."""
-    own_gateway.produce_batches(group, 2)
-    own_gateway.fetch(group, group, member="m")
-    with GroupClient(GatewayOptions(url=stack.url)) as to:
-        never_begun = Outcome("release", "why", begun=False)
-        assert to.acknowledge_held(group, "m", [Range(group, 0, 0, 1, 1)], never_begun) == ([], [])
     assert own_gateway.acquire(group, group) == ["0-1×2"]
 
 

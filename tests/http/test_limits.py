@@ -1,10 +1,8 @@
 """Limits and missing dependencies, over HTTP, on a stack with small limits: 429 and 503 with Retry-After."""
 
-import json
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx
 import pytest
@@ -206,32 +204,6 @@ def test_unfinished_dead_letters_are_resumed_after_a_crash(
 
 
 @pytest.mark.three_programs
-def test_retention_covers_topics_unused_since_the_start(
-    own_gateway: Gateway, stack: Stack, data_dir: Path, name: str
-) -> None:
-    gateway = own_gateway
-    topic_id = gateway.create_topic(name)["topic_id"]
-    gateway.produce(name, "old", timestamp_ms=5)
-    good(gateway.http.patch(f"/v1/topics/{name}", json={"reset": ["retention.ms"]}))
-    service = stack.service("gateway")
-    service.stop()
-    token = (data_dir / "cluster.token").read_text()
-    url = f"{stack.addresses['group coordinator']}/v1/topics/{name}"
-    good(
-        httpx.patch(
-            url, json={"config": {"retention.ms": "1000"}}, headers={"Authorization": f"Bearer {token}"}, timeout=60
-        )
-    )
-    service.start()
-
-    def moved() -> bool:
-        lines = map(json.loads, (data_dir / "logs" / "gateway.log").read_text().splitlines())
-        return any(line.get("topic_id") == topic_id and line.get("log_start_offset") == 1 for line in lines)
-
-    wait_until(moved)
-
-
-@pytest.mark.three_programs
 def test_an_unreachable_share_coordinator_is_503_and_nothing_is_lost(
     own_gateway: Gateway, stack: Stack, name: str
 ) -> None:
@@ -285,27 +257,6 @@ def test_an_unknown_outcome_is_answered_as_unknown_and_a_repeat_learns_it(
     assert learned
     assert gateway.settle(name, name, 1, 1, "accept", delivery_count=1) == "applied"
     assert gateway.window(name, name) == (2, [])
-
-
-@pytest.mark.three_programs
-def test_known_topics_and_groups_work_without_the_group_coordinator(
-    own_gateway: Gateway, stack: Stack, name: str
-) -> None:
-    gateway = own_gateway
-    gateway.create_topic(name)
-    gateway.produce_batches(name, 2)
-    gateway.acquire(name, name, max_records=1)
-    service = stack.service("group coordinator")
-    service.kill()
-    readiness = wait_until(lambda: (found := good(gateway.http.get("/readyz")))["status"] == "degraded" and found)
-    assert "does not answer" in readiness["dependencies"]["group coordinator"]
-    assert gateway.produce(name, "more") == [2]
-    assert gateway.acquire(name, name, member="m2") == ["1-1×1", "2-2×1"]
-    assert gateway.settle(name, name, 0, 0, "accept") == "applied"
-    assert [record["offset"] for record in gateway.read(name)["records"]] == [0, 1, 2]
-    service.start()
-    wait_until(lambda: good(gateway.http.get("/readyz"))["status"] == "ready")
-    assert gateway.create_topic(f"{name}-2")["partitions"] == 1
 
 
 @pytest.mark.three_programs

@@ -100,35 +100,6 @@ async def test_a_value_that_cannot_be_decoded_is_the_only_attempt(
 
 
 @in_event_loop
-async def test_a_loop_over_the_consumer_has_accepted_what_is_before_a_value_that_cannot_be_decoded(
-    stack: Stack, gateway: Gateway, name: str
-) -> None:
-    await produce(stack, name, 0, 1, STRANGE, 3)
-
-    async def work() -> None:
-        async with ShareConsumer(stack.url, name, [name], max_records=4) as consumer:
-            async for record in consumer:
-                assert record.value == record.offset
-
-    with pytest.raises(ValueUndecodable, match="offset 2"):
-        await work()
-    assert counts(gateway.fetch(name, name)) == [(2, 2, 2, 2), (3, 3, 2, 1)]
-
-
-@in_event_loop
-async def test_a_program_that_goes_on_after_a_value_that_cannot_be_decoded_has_begun_the_rest(
-    stack: Stack, gateway: Gateway, name: str
-) -> None:
-    await produce(stack, name, 0, STRANGE, 2, 3)
-    async with ShareConsumer(stack.url, name, [name]) as consumer:
-        records = await consumer.poll()
-        with pytest.raises(ValueUndecodable):
-            records[1].value  # noqa: B018 - reading it is what fails
-        assert records[2].value == 2
-    assert counts(gateway.fetch(name, name)) == [(0, 2, 2, 2), (3, 3, 2, 1)]
-
-
-@in_event_loop
 async def test_a_consumer_that_hangs_gives_back_what_it_has_not_begun(
     stack: Stack, gateway: Gateway, name: str
 ) -> None:

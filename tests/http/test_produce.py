@@ -127,28 +127,6 @@ def test_a_request_appends_to_a_thousand_partitions_at_most(gateway: Gateway, na
     assert gateway.log_ends(name) == [1] * 1000 + [0]
 
 
-def test_a_request_is_all_or_nothing_over_partitions(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name, partitions=2, max_message_bytes=200)
-    good_ones = [{"value": 1, "partition": 0}, {"value": 2, "partition": 1}]
-    for bad in ({"value": "x" * 300, "partition": 1}, {"value": 3, "partition": 2}, {"value_base64": "?"}):
-        response = gateway.http.post(f"/v1/topics/{name}/records", json={"records": [*good_ones, bad]})
-        assert response.status_code in (404, 413, 422)
-    assert gateway.log_ends(name) == [0, 0]
-    produce(gateway, name, *good_ones)
-    assert gateway.log_ends(name) == [1, 1]
-
-
-def test_one_request_is_one_batch_of_each_partition(gateway: Gateway, name: str) -> None:
-    """Batch boundaries are what batch_optimized respects."""
-    gateway.create_topic(name, partitions=2)
-    produce(gateway, name, *[{"value": number, "partition": number % 2} for number in range(10)])
-    produce(gateway, name, {"value": 10, "partition": 0})
-    acquired = gateway.acquire(
-        name, topic_partitions=[{"topic": name, "partitions": [0]}], max_records=1, acquire_mode="batch_optimized"
-    )
-    assert acquired == ["0-4×1"]
-
-
 def test_a_timestamp_far_in_the_future_is_refused_as_the_topic_says(gateway: Gateway, name: str) -> None:
     """Retention would keep all that is behind such a record until then."""
     gateway.create_topic(name, partitions=2)
@@ -249,21 +227,6 @@ def test_raw_json_stays_bytes_and_an_empty_body_is_an_empty_value(gateway: Gatew
     assert json.loads(base64.b64decode(first["value_base64"])) == {"a": 1}
     assert (first["headers"], first["key"]) == ({"content-type": "application/json"}, None)
     assert second == {"offset": 1, "key": None, "value_base64": ""}
-
-
-def test_a_raw_record_goes_to_its_given_partition(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name, partitions=3)
-    path = f"/v1/topics/{name}/records/raw"
-    placed = good(gateway.http.post(path, content=b"x", headers={"Record-Partition": "2"}))["records"]
-    assert placed == [{"partition": 2, "offset": 0}]
-    by_key = good(gateway.http.post(path, content=b"x", headers={"Record-Key": "abc"}))["records"]
-    assert by_key[0]["partition"] == 479470107 % 3
-    for partition in ("-1", "x", "99999999999999999999", "1" * 5000):
-        response = gateway.http.post(path, content=b"x", headers={"Record-Partition": partition})
-        problem(response, 422, "INVALID_REQUEST", 42)
-    problem(
-        gateway.http.post(path, content=b"x", headers={"Record-Partition": "3"}), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3
-    )
 
 
 def test_a_raw_header_that_is_not_utf8_is_refused(gateway: Gateway, name: str) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from sharequeue.protocol.apis import ARROW_STREAM
 from tests.http.calls import Gateway, good, problem
-from tests.http.test_transactions import begin, bounds, end
 
 HEADERS = pa.map_(pa.string(), pa.string())
 
@@ -93,27 +92,6 @@ def test_a_repeat_with_a_key_is_stored_once(gateway: Gateway, name: str) -> None
     assert sum(gateway.log_ends(name)) == 4
 
 
-def test_records_of_a_transaction_are_visible_after_its_commit(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name)
-    transaction = begin(gateway)["transaction_id"]
-    answer = produce(gateway, name, body(value=["a", "b"]), Transaction_Id=transaction)
-    assert good(answer)["batches"] == [{"partition": 0, "first_offset": 0, "last_offset": 1}]
-    assert answer.headers["transaction-id"] == transaction
-    assert bounds(gateway, name) == (0, 2)
-    good(end(gateway, transaction, "commit"))
-    assert bounds(gateway, name) == (3, 3)
-    late = produce(gateway, name, body(value=["late"]), Transaction_Id=transaction)
-    problem(late, 409, "INVALID_TXN_STATE", 48)
-    assert values(gateway, name) == ["a", "b"]
-
-
-def test_a_group_gets_the_records(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name)
-    gateway.fetch(f"{name}-g", name)
-    good(produce(gateway, name, body(value=[f"{number}" for number in range(3)])))
-    assert gateway.acquire(f"{name}-g", name) == ["0-2×1"]
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -145,22 +123,6 @@ def test_a_refused_record_refuses_all(gateway: Gateway, name: str) -> None:
     problem(produce(gateway, name, deep), 422, "INVALID_REQUEST", 42)
     problem(produce(gateway, "no topic", body(value=["a"])), 422, "INVALID_TOPIC_EXCEPTION", 17)
     assert gateway.log_ends(name) == [0]
-
-
-def test_another_media_type_is_refused(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name)
-    for media_type in ("application/json", "application/octet-stream", ""):
-        answer = produce(gateway, name, body(value=["a"]), Content_Type=media_type)
-        problem(answer, 415, "INVALID_REQUEST", 42)
-    good(produce(gateway, name, body(value=["a"]), Content_Type=f"{ARROW_STREAM.upper()}; version=1"))
-    assert gateway.log_ends(name) == [1]
-
-
-def test_a_full_request_is_stored(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name, 4)
-    content = body(key=[f"{number}" for number in range(10_000)], value=["x" * 1000] * 10_000)
-    good(produce(gateway, name, content))
-    assert sum(gateway.log_ends(name)) == 10_000
 
 
 def test_a_compressed_stream_is_stored_as_the_same_stream_without_compression(gateway: Gateway, name: str) -> None:

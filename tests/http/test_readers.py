@@ -71,47 +71,6 @@ def test_rd_301_a_floor_follows_what_is_finished_up_to_the_end(own_gateway: Gate
     wait_until(lambda: floor(rows) == 10)
 
 
-def test_rd_304_void_offsets_are_finished_without_another_write(
-    own_gateway: Gateway, name: str, database: str, rows: Rows
-) -> None:
-    """Redriven for another group: nothing comes for this one, and yet it has finished them."""
-    other = f"{name}-other"
-    own_gateway.produce(name, "a", "b")
-    for group in (name, other):
-        own_gateway.fetch(group, name)
-    assert own_gateway.settle(name, name, 0, 1, "accept") == "applied"
-    assert own_gateway.settle(other, name, 0, 1, "reject") == "applied"
-    wait_until(
-        lambda: good(own_gateway.http.post(f"/v1/share-groups/{other}/dead-letters/redrive", json={}))["redriven"] == 2
-    )
-    assert own_gateway.fetch(name, name)["batches"] == []
-    wait_until(lambda: floor(rows) == 4)
-    assert lag(own_gateway, name) == (4, 0)
-    assert sql(database, "SELECT floor FROM log.readers WHERE group_id = $1", other) != [(4,)]
-
-
-def test_rd_305_lag_is_right_after_the_log_start_moved(own_gateway: Gateway, name: str, rows: Rows) -> None:
-    own_gateway.produce(name, *range(12))
-    own_gateway.fetch(name, name, max_records=1)
-    assert own_gateway.settle(name, name, 0, 0, "accept") == "applied"
-    good(
-        own_gateway.http.post(
-            f"/v1/topics/{name}/delete-records", json={"partitions": [{"partition": 0, "before_offset": 12}]}
-        )
-    )
-    assert own_gateway.fetch(name, name)["batches"] == []
-    wait_until(lambda: floor(rows) == 12)
-    assert lag(own_gateway, name) == (12, 0)
-
-
-def test_rd_307_a_row_that_is_gone_comes_back(own_gateway: Gateway, name: str, database: str, rows: Rows) -> None:
-    own_gateway.produce(name, *range(3))
-    own_gateway.fetch(name, name)
-    sql(database, "DELETE FROM log.readers WHERE group_id = $1", name)
-    assert own_gateway.settle(name, name, 0, 0, "accept") == "applied"
-    wait_until(lambda: floor(rows) == 1 if rows() else False)
-
-
 def test_rd_308_a_gateway_that_stops_tells_its_last_floors(
     own_gateway: Gateway, stack: Stack, name: str, rows: Rows
 ) -> None:

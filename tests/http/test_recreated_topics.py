@@ -8,7 +8,6 @@ from sharequeue.stack.stack import Stack
 from tests.event_source import EventSource
 from tests.http.calls import Gateway, Json, good, outcomes, ranges, wait_until
 from tests.http.client_calls import consumers, in_event_loop
-from tests.http.test_redrive import dead, redrive
 from tests.http.test_sessions_and_deleted_topics import WAITING
 from tests.http.test_settling import commit, problem, values
 from tests.http.test_transactions import begin
@@ -130,24 +129,6 @@ async def test_the_client_settles_no_record_of_the_new_topic(gateway: Gateway, s
         assert await consumer.commit() == {(name, 0): 5}
 
 
-@pytest.mark.parametrize("copied", [False, True])
-def test_redriving_sends_no_record_of_the_new_topic(gateway: Gateway, name: str, copied: bool) -> None:
-    gateway.configure(name, share_auto_offset_reset="earliest", errors_deadletterqueue_copy_record_enable=copied)
-    gateway.create_topic(name)
-    gateway.produce(name, "dead")
-    dead(gateway, name, name, 1)
-    again(gateway, name)
-    assert gateway.acquire(name, name) == ["0-4×1"]
-    assert gateway.settle(name, name, 0, 4, "accept") == "applied"
-    if not copied:
-        assert redrive(gateway, name) == {"matched": 1, "redriven": 0, "skipped_count": 1}
-        assert gateway.acquire(name, name) == []
-    else:
-        assert redrive(gateway, name) == {"matched": 1, "redriven": 1}
-        (batch,) = gateway.fetch(name, name)["batches"]
-        assert [record["value"] for record in batch["records"]] == ["dead"]
-
-
 def test_a_stream_has_all_its_room_for_the_new_topic(gateway: Gateway, shared_stack: Stack, name: str) -> None:
     """Another topic keeps it open. What it was sent of the deleted one is not held any more."""
     other = f"{name}-other"
@@ -170,23 +151,3 @@ def test_a_stream_has_all_its_room_for_the_new_topic(gateway: Gateway, shared_st
         assert seen == [*range(10)]
     finally:
         source.cut()
-
-
-def test_a_job_removes_no_record_of_the_new_topic(gateway: Gateway, name: str) -> None:
-    """The jobs `archive` and `compact` describe a topic, and delete its records when they have read it."""
-    gateway.create_topic(name, cleanup_policy="compact")
-    old = gateway.describe_topic(name)["topic_id"]
-    again(gateway, name, cleanup_policy="compact")
-    gateway.produce(name, "newest batch")
-    path, new = f"/v1/topics/{name}", gateway.describe_topic(name)["topic_id"]
-    removal = {"base_offset": 0, "generation": 0, "remove": [{"first_offset": 0, "last_offset": 0}]}
-    calls: dict[str, Json] = {
-        f"{path}/partitions/0/replace-batches": {"batches": [removal]},
-        f"{path}/delete-records": {"partitions": [{"partition": 0, "before_offset": 5}]},
-    }
-    for call, body in calls.items():
-        problem(gateway.http.post(call, json=body | {"topic_id": old}), 404, UNKNOWN_TOPIC_ID)
-        assert [record["offset"] for record in gateway.read(name)["records"]] == [0, 1, 2, 3, 4, 5]
-    for call, body in calls.items():
-        good(gateway.http.post(call, json=body | {"topic_id": new}))
-    assert [record["offset"] for record in gateway.read(name, offset=5)["records"]] == [5]

@@ -180,14 +180,6 @@ def test_an_invalid_page_token_is_refused_and_one_beyond_the_end_finds_nothing(
         assert redrive(gateway, name, page_token=beyond) == {"matched": 0, "redriven": 0}
 
 
-def test_a_record_that_left_the_log_is_redriven_from_its_copy(gateway: Gateway, name: str) -> None:
-    gateway.produce(name, {"n": 1}, key="k", headers={"trace": "x"})
-    dead(gateway, name, name, 1)
-    gateway.delete_records(name, 1)
-    assert redrive(gateway, name) == {"matched": 1, "redriven": 1}
-    assert records(gateway, name, name) == [("k", {"n": 1}, {"trace": "x", "__redrive.group": name}, 1)]
-
-
 def test_a_dead_letter_without_record_or_copy_is_skipped(gateway: Gateway, name: str) -> None:
     gateway.configure(name, errors_deadletterqueue_copy_record_enable=False)
     gateway.produce(name, 1, 2)
@@ -195,18 +187,6 @@ def test_a_dead_letter_without_record_or_copy_is_skipped(gateway: Gateway, name:
     gateway.delete_records(name, 1)
     assert redrive(gateway, name) == {"matched": 2, "redriven": 1, "skipped_count": 1}
     assert records(gateway, name, name) == [(None, 2, {"__redrive.group": name}, 1)]
-
-
-def test_parked_dead_letters_are_redriven(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(f"{name}-no-letters")
-    gateway.configure(name, errors_deadletterqueue_topic_name=f"{name}-no-letters")
-    gateway.produce(name, 1, 2, 3)
-    dead(gateway, name, name, 3)
-    assert gateway.in_flight(name)[0]["parked_dead_letters"] == 3
-    token = redrive(gateway, name, max_records=2)["next_page_token"]
-    assert redrive(gateway, name, page_token=token) == {"matched": 1, "redriven": 1}
-    assert "parked_dead_letters" not in gateway.in_flight(name)[0]
-    assert [value for _, value, _, _ in records(gateway, name, name)] == [1, 2, 3]
 
 
 def test_redriving_a_group_without_dead_letters_does_nothing(gateway: Gateway, name: str) -> None:

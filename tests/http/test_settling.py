@@ -87,28 +87,6 @@ def test_one_refusal_settles_nothing_and_aborts(gateway: Gateway, name: str) -> 
     assert again, "the member still holds them"
 
 
-@pytest.mark.parametrize(
-    ("what", "member", "code"),
-    [
-        ({"first_offset": 0, "last_offset": 4, "type": "accept"}, "m2", 121),
-        ({"first_offset": 0, "last_offset": 4, "type": "accept", "delivery_count": 2}, "m1", 121),
-        ({"first_offset": 0, "last_offset": 5, "type": "accept"}, "m1", 42),
-        ({"first_offset": 5, "last_offset": 6, "type": "accept"}, "m1", 42),
-        ({"first_offset": 0, "last_offset": 0, "type": "accept", "partition": 1}, "m1", 3),
-        ({"first_offset": 1, "last_offset": 0, "type": "accept"}, "m1", 42),
-    ],
-)
-def test_what_a_member_does_not_hold_is_refused(
-    gateway: Gateway, name: str, what: Json, member: str, code: int
-) -> None:
-    group = group_with(gateway, name, 5)
-    transaction = begin(gateway)["transaction_id"]
-    acknowledgement = {"topic": name, "partition": 0} | what
-    refused = problem(commit(gateway, transaction, group, acknowledgement, member=member), 409, 48)
-    assert refused["results"][0]["kafka_code"] == code
-    assert refused["reason"] == "refused"
-
-
 @pytest.mark.parametrize("types", [{"type": "renew"}, {"types": ["accept", "renew"]}])
 def test_a_renewal_is_refused_and_leaves_the_transaction_open(gateway: Gateway, name: str, types: Json) -> None:
     group = group_with(gateway, name, 2)
@@ -116,13 +94,6 @@ def test_a_renewal_is_refused_and_leaves_the_transaction_open(gateway: Gateway, 
     renewal = {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 1, **types}
     problem(commit(gateway, transaction, group, renewal), 422, 42)
     assert good(commit(gateway, transaction, group, accept(name, 0, 1)))["state"] == "committed"
-
-
-def test_records_named_twice_are_refused(gateway: Gateway, name: str) -> None:
-    group = group_with(gateway, name, 5)
-    transaction = begin(gateway)["transaction_id"]
-    refused = problem(commit(gateway, transaction, group, accept(name, 0, 2), accept(name, 2, 4)), 409, 48)
-    assert [result["kafka_code"] for result in refused["results"]] == [48, 42]
 
 
 def test_records_pending_on_another_transaction(gateway: Gateway, shared_data_dir: Path, name: str) -> None:

@@ -11,7 +11,6 @@ from tests.http.calls import (
     acknowledge_range,
     outcomes,
     problem,
-    ranges,
     woken,
 )
 
@@ -26,15 +25,6 @@ def two_partitions(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=2)
     gateway.produce_batches(name, 10, partition=0)
     gateway.produce_batches(name, 10, partition=1)
-
-
-def test_ss_001_epochs_advance_by_one(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name, partitions=2)
-    for epoch in range(4):
-        topics = {"topics": [name]} if epoch == 0 else {}
-        assert gateway.acquire(name, share_session_epoch=epoch, **topics) == []
-    assert outcomes(gateway.try_acknowledge(name, [], share_session_epoch=4)) == []
-    assert gateway.acquire(name, share_session_epoch=5) == []
 
 
 @pytest.mark.parametrize("epoch", [5, -1])
@@ -59,15 +49,6 @@ def test_ss_007_a_repeated_epoch_is_refused(gateway: Gateway, name: str) -> None
     assert gateway.acquire(name, share_session_epoch=2) == []
 
 
-def test_a_repeat_with_the_fetch_id_gets_the_same_answer(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 2, 2)
-    gateway.acquire(name, name, share_session_epoch=0, max_records=2)
-    first = gateway.fetch(name, share_session_epoch=1, fetch_id="f")
-    again = gateway.fetch(name, share_session_epoch=1, fetch_id="f")
-    assert ranges(first) == ranges(again) == ["2-3×1"]
-    assert gateway.acquire(name, share_session_epoch=2) == []
-
-
 def test_ss_013_forgotten_partitions_can_be_acknowledged(gateway: Gateway, name: str) -> None:
     two_partitions(gateway, name)
     assert sorted(gateway.acquire(name, name, share_session_epoch=0)) == ["0-9×1", "1:0-9×1"]
@@ -79,14 +60,6 @@ def test_ss_013_forgotten_partitions_can_be_acknowledged(gateway: Gateway, name:
     for epoch, (first, last, outcome) in enumerate(expected, start=3):
         accept = [acknowledge_range(name, first, last, "accept")]
         assert outcomes(gateway.try_acknowledge(name, accept, share_session_epoch=epoch)) == outcome
-
-
-def test_an_opening_that_replaces_a_session_releases_nothing(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 2)
-    gateway.acquire(name, name, share_session_epoch=0)
-    assert gateway.acquire(name, name, share_session_epoch=0) == []
-    assert gateway.window(name, name) == (0, ["0-1 ACQUIRED×1"])
-    assert gateway.acquire(name, share_session_epoch=1) == []
 
 
 # Closing

@@ -19,14 +19,13 @@ from tests.http.calls import (
     Gateway,
     acknowledge_range,
     good,
-    offsets,
     outcomes,
     problem,
     ranges,
     wait_until,
     woken,
 )
-from tests.http.database import locked, refused_state_writes, sql
+from tests.http.database import refused_state_writes, sql
 
 NEWER = count(1_000_000, 1_000_000)
 """Epochs above those of the gateway and the groups of these tests."""
@@ -78,55 +77,7 @@ def initialised(gateway: Gateway, name: str, partitions: int = 1) -> None:
     wait_until(lambda: gateway.offsets(name) == {(name, number): (-1, -1) for number in range(partitions)})
 
 
-@pytest.fixture
-def caught_up(stack: Stack, gateway: Gateway, name: str) -> Callable[[], None]:
-    """Waits until the gateway knows all earlier changes: it makes a later one, of another group's settings, and waits
-    for that."""
-    other = f"{name}-marker"
-    gateway.create_topic(other)
-    gateway.acquire(other, other)
-    url = f"{stack.addresses['group coordinator']}/v1/share-groups/{other}/config"
-
-    def wait() -> None:
-        settings = {"share.record.lock.duration.ms": "12345"}
-        good(httpx.patch(url, json={"config": settings}, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60))
-        wait_until(lambda: good(gateway.try_acknowledge(other, []))["acquisition_lock_timeout_ms"] == 12_345)
-
-    return wait
-
-
 # Loading
-
-
-def test_settings_changed_during_a_load_apply_after_it(
-    gateway: Gateway, database: str, background: ThreadPoolExecutor, caught_up: Callable[[], None], name: str
-) -> None:
-    gateway.produce_batches(name, 3)
-    initialised(gateway, name)
-    with locked(database, "log.record_batches") as waits:  # its start offset is looked up there
-        fetching = background.submit(gateway.acquire, name, name, max_wait_ms=LONG_MS)
-        wait_until(waits)
-        gateway.configure(name, share_delivery_count_limit=1)
-        caught_up()
-    assert fetching.result(HANG_S) == ["0-2×1"]
-    assert gateway.settle(name, name, 0, 2, "release") == "applied"
-    assert gateway.acquire(name, name) == [], "the only delivery is over"
-
-
-def test_a_topic_deleted_during_a_load_is_not_led_after_it(
-    gateway: Gateway, database: str, background: ThreadPoolExecutor, caught_up: Callable[[], None], name: str
-) -> None:
-    gateway.create_topic(name)
-    gateway.reset(name, "offset", name, offset=0)
-    gone = "SELECT FROM log.partitions WHERE topic_id = $1 AND deleted"
-    topic_id = gateway.describe_topic(name)["topic_id"]
-    with locked(database, "share_state.share_records") as waits:
-        fetching = background.submit(gateway.try_fetch, name, name, max_wait_ms=LONG_MS)
-        wait_until(waits)
-        assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
-        wait_until(lambda: sql(database, gone, topic_id))
-        caught_up()
-    problem(fetching.result(HANG_S), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 
 def test_ld_035_a_state_that_cannot_be_read_fails_the_partition(gateway: Gateway, database: str, name: str) -> None:
@@ -156,18 +107,6 @@ def test_a_batch_that_cannot_be_decoded_is_named_and_stepped_over(gateway: Gatew
     body = {"partitions": [{"partition": 0, "before_offset": 8}]}
     good(gateway.http.post(f"/v1/topics/{name}/delete-records", json=body))
     assert gateway.acquire(name, name) == ["8-11×1"]
-
-
-def test_in_flight_names_share_partitions_that_cannot_be_read(gateway: Gateway, database: str, name: str) -> None:
-    """Otherwise a partition that cannot be served looks like one with nothing in flight."""
-    gateway.produce_batches(name, 3)
-    initialised(gateway, name)
-    with refused_state_writes(database, name):  # reading a state raises its leader epoch
-        answer = good(gateway.http.get(f"/v1/share-groups/{name}/in-flight"))
-    (error,) = answer["errors"]
-    assert (error["topic"], error["partition"], error["kafka_code"]) == (name, 0, 15)
-    assert answer["partitions"] == []
-    assert "errors" not in good(gateway.http.get(f"/v1/share-groups/{name}/in-flight"))
 
 
 def test_ld_037_a_fetch_waits_for_a_slow_load(
@@ -299,17 +238,6 @@ def damaged(gateway: Gateway, stack: Stack, database: str, name: str) -> str:
 # Reading the log
 
 
-def test_min_bytes_counts_records_behind_those_in_memory(gateway: Gateway, name: str) -> None:
-    """One read brings 4 MB; where it ended the fetch waited, though there was more behind it."""
-    gateway.create_topic(name)
-    for _ in range(60):
-        gateway.produce(name, *["x" * 1000] * 100)
-    limits = {"max_records": 10_000, "min_bytes": 5_000_000, "max_wait_ms": LONG_MS}
-    gateway.configure(name, share_partition_max_record_locks=10_000)
-    with woken(gateway):
-        assert offsets(gateway.fetch(name, name, **limits)) == list(range(6000))
-
-
 Mend = Callable[[], Any]
 
 
@@ -331,28 +259,6 @@ def test_df_013_an_unreadable_partition_does_not_stop_the_others(gateway: Gatewa
     assert ranges(answer) == ["1:0-9×1"]
     (error,) = answer["errors"]
     assert (error["partition"], error["kafka_code"], error["code"]) == (0, 56, "KAFKA_STORAGE_ERROR")
-
-
-@pytest.mark.parametrize("fault", ["records = substr(records, 1, 60)", "uncompressed_bytes = uncompressed_bytes + 1"])
-def test_a_compressed_batch_that_cannot_be_read_locks_nothing(
-    gateway: Gateway, database: str, name: str, fault: str
-) -> None:
-    gateway.create_topic(name, partitions=2)
-    for partition in (0, 1):
-        gateway.produce(name, "x" * 10_000, partition=partition)
-    where = "WHERE topic_id = $1 AND partition = 0"
-    topic_id = gateway.describe_topic(name)["topic_id"]
-    (kept,) = sql(database, f"SELECT records, uncompressed_bytes FROM log.record_batches {where}", topic_id)
-    assert kept[1] is not None
-    sql(database, f"UPDATE log.record_batches SET {fault} {where}", topic_id)
-    answer = gateway.fetch(name, name)
-    assert ranges(answer) == ["1:0-0×1"]
-    (error,) = answer["errors"]
-    assert (error["partition"], error["kafka_code"], error["code"]) == (0, 56, "KAFKA_STORAGE_ERROR")
-    problem(gateway.http.get(f"/v1/topics/{name}/partitions/0/records"), 503, "KAFKA_STORAGE_ERROR", 56)
-    sql(database, f"UPDATE log.record_batches SET records = $2, uncompressed_bytes = $3 {where}", topic_id, *kept)
-    partition = {"topic_partitions": [{"topic": name, "partitions": [0]}]}
-    assert gateway.acquire(name, member="m2", **partition) == ["0-0×1"]
 
 
 def test_df_019_a_failed_read_locks_nothing(gateway: Gateway, broken_log: Mend, name: str) -> None:

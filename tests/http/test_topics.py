@@ -3,8 +3,6 @@
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS
 from sharequeue.protocol.types import MAX_INT64
 from tests.http.calls import HANG_S, LONG_MS, Gateway, good, problem, ranges, wait_until, woken
@@ -39,13 +37,6 @@ def test_a_topic_is_created_and_described(gateway: Gateway, name: str) -> None:
     assert gateway.describe_topic(name)["partitions"][1] == {"partition": 1, **three}
 
 
-def test_a_topic_cannot_be_created_twice(gateway: Gateway, name: str) -> None:
-    assert gateway.create_topic(name)["config"] == DEFAULTS
-    response = gateway.http.post("/v1/topics", json={"name": name, "partitions": 5})
-    problem(response, 409, "TOPIC_ALREADY_EXISTS", 36)
-    assert len(gateway.describe_topic(name)["partitions"]) == 1
-
-
 def test_topics_are_listed_by_name_a_page_at_a_time(gateway: Gateway, name: str) -> None:
     made = [f"{name}-{letter}" for letter in "cab"]
     ids = {topic: gateway.create_topic(topic, partitions=2)["topic_id"] for topic in made}
@@ -64,11 +55,6 @@ def test_topics_are_listed_by_name_a_page_at_a_time(gateway: Gateway, name: str)
     assert pages == (len(seen) + 1) // 2
     ours = [topic for topic in seen if topic["name"] in ids]
     assert ours == [{"name": topic, "topic_id": ids[topic], "partitions": 2} for topic in sorted(made)]
-
-
-@pytest.mark.parametrize("page_size", [0, 10_001])
-def test_the_page_size_is_bounded(gateway: Gateway, page_size: int) -> None:
-    problem(gateway.http.get("/v1/topics", params={"page_size": page_size}), 422, "INVALID_REQUEST", 42)
 
 
 def test_settings_change_and_return_to_their_defaults(gateway: Gateway, name: str) -> None:
@@ -125,17 +111,6 @@ def test_a_deleted_topic_is_gone_for_every_group(gateway: Gateway, name: str, ba
 
     assert one not in topics_of_group()
     wait_until(lambda: topics_of_group() == {other_id})
-
-
-def test_a_topic_recreated_under_a_deleted_name_is_new(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 3)
-    gateway.acquire(name, name)
-    before = gateway.describe_topic(name)["topic_id"]
-    assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
-    assert gateway.produce(name, "new") == [0]
-    assert gateway.describe_topic(name)["topic_id"] != before
-    assert gateway.acquire(name, name) == ["0-0×1"]
-    assert [record["value"] for record in gateway.read(name)["records"]] == ["new"]
 
 
 # Delete records

@@ -1,10 +1,7 @@
 """Transactions over HTTP: begin, produce, commit, abort, an operator's abort, and what is refused."""
 
 import asyncio
-import uuid
 from typing import Any
-
-import pytest
 
 from sharequeue.protocol.errors import BY_NUMBER
 from tests.http.calls import Gateway, good, wait_until, when_loaded
@@ -99,49 +96,6 @@ def test_a_transaction_is_committed(gateway: Gateway, name: str) -> None:
     assert (refused["state"], refused["reason"], refused["transaction_id"]) == ("committed", "client", transaction)
     late = problem(produce(gateway, name, transaction, 4), 409, 48)
     assert (late["state"], late["definite"], late["retriable"]) == ("committed", True, False)
-
-
-@pytest.mark.parametrize(("how", "reason"), [("abort", "client"), ("terminate", "administrator")])
-def test_a_transaction_is_aborted(gateway: Gateway, name: str, how: str, reason: str) -> None:
-    transaction = begin(gateway)["transaction_id"]
-    good(produce(gateway, name, transaction, 1))
-    aborted = good(end(gateway, transaction, how))
-    assert (aborted["state"], aborted["reason"]) == ("aborted", reason)
-    assert problem(end(gateway, transaction, "commit"), 409, 48)["reason"] == reason
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
-        ({"timeout_ms": 0}, 422, 50),
-        ({"timeout_ms": 900_001}, 422, 50),
-        ({"timeout_ms": "1"}, 422, 42),
-        ({"transactional_id": ""}, 422, 42),
-        ({"transactional_id": "x" * 250}, 422, 42),
-        ({"transactional_id": "a\u0000b"}, 422, 42),
-        ({"transactional_id": "never begun", "producer_epoch": 0}, 404, 105),
-        ({"producer_epoch": -1}, 422, 42),
-        ({"producer_epoch": 0}, 422, 42),
-        ({"part_of": "x"}, 404, 105),
-        ({"part_of": str(uuid.UUID(int=0))}, 404, 105),
-        ({"part_of": str(uuid.UUID(int=0)), "transactional_id": "x"}, 422, 42),
-        ({"timeout": 1}, 422, 42),
-    ],
-    ids=str,
-)
-def test_a_begin_that_is_refused(gateway: Gateway, body: dict[str, Any], status: int, code: int) -> None:
-    problem(gateway.http.post("/v1/transactions", json=body), status, code)
-
-
-@pytest.mark.parametrize(
-    "transaction", ["x", "%00", "A" * 300, str(uuid.UUID(int=0)), str(uuid.UUID(int=10**30)).upper()]
-)
-def test_a_transaction_that_is_not_known(gateway: Gateway, name: str, transaction: str) -> None:
-    for how in ("commit", "abort", "terminate"):
-        problem(end(gateway, transaction, how), 404, 105)
-    problem(gateway.http.get(f"/v1/transactions/{transaction}"), 404, 105)
-    if "%" not in transaction:
-        assert problem(produce(gateway, name, transaction, 1), 404, 105)["definite"] is True
 
 
 def test_a_note_is_bounded(gateway: Gateway) -> None:

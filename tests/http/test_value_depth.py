@@ -52,28 +52,6 @@ def test_a_value_nested_too_deeply_is_refused_by_its_place(gateway: Gateway, nam
     assert gateway.log_ends(name) == [len(fine)]
 
 
-def test_many_brackets_are_not_deep(gateway: Gateway, name: str) -> None:
-    """Brackets in strings, keys and headers, or side by side, do not count; in large values neither."""
-    brackets = b"[{" * 1000
-    good(
-        try_produce(
-            gateway,
-            name,
-            value(b'"%b"' % brackets),
-            b'{"key":"%b","value":1,"headers":{"%b":"%b"}}' % (brackets, brackets, brackets),
-            value(b"[" + nested(MOST - 1) + (b"," + nested(MOST - 1)) * 2000 + b"]"),
-        )
-    )
-    assert gateway.log_ends(name) == [3]
-
-
-def test_the_depth_of_a_large_value_is_checked(gateway: Gateway, name: str) -> None:
-    large = b"[" + b'"[",{},' * 100_000 + nested(MOST) + b"]"
-    assert problem(try_produce(gateway, name, value(large)), 422, "INVALID_REQUEST", 42)["errors"][0]["pointer"] == (
-        "/records/0/value"
-    )
-
-
 def deep_topic(gateway: Gateway, database_url: str, name: str) -> None:
     """A topic whose records are 1, one that is too deep, with a key, and 2."""
     topic_id = gateway.create_topic(name)["topic_id"]

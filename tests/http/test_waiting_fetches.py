@@ -122,13 +122,6 @@ def test_the_end_of_a_lock_wakes_a_fetch(gateway: Gateway, waiting: Waiting, nam
     assert acquired(waiting.fetch_for_a_time(name, name)) == ["0-4×2"]
 
 
-def test_the_end_of_a_delay_wakes_a_fetch(gateway: Gateway, waiting: Waiting, name: str) -> None:
-    gateway.produce_batches(name, 2)
-    gateway.acquire(name, name)
-    assert gateway.settle(name, name, 0, 1, "release", delay_ms=700) == "applied"
-    assert acquired(waiting.fetch_for_a_time(name, name)) == ["0-1×2"]
-
-
 def test_a_change_of_the_groups_settings_wakes_a_fetch(gateway: Gateway, waiting: Waiting, name: str) -> None:
     gateway.configure(name, share_partition_max_record_locks=1)
     gateway.produce_batches(name, 2)

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -212,28 +211,6 @@ async def test_a_lost_lock_ends_the_function_and_what_it_did_is_not_accepted(
 
 
 @in_event_loop
-async def test_three_workers_share_slow_jobs(stack: Stack, gateway: Gateway, name: str) -> None:
-    """A worker fetches no more than it has hands for, so none takes the work of others."""
-    counts = [0, 0, 0]
-    all_busy = asyncio.Barrier(6)
-    apps = [app_of(stack) for _ in counts]
-    for number, app in enumerate(apps):
-
-        @app.task(name, group=name, concurrency=2)
-        async def slow(value: int, *, number: int = number) -> None:
-            counts[number] += 1
-            await all_busy.wait()
-            await asyncio.sleep(0.06)  # so it is no quick function, of which records are fetched ahead
-
-    gateway.produce(name, *range(60))
-    async with contextlib.AsyncExitStack() as stacked:
-        for app in apps:
-            await stacked.enter_async_context(working(app))
-        await until(lambda: sum(counts) == 60)
-    assert counts == [20, 20, 20]
-
-
-@in_event_loop
 async def test_a_stopping_worker_gives_back_what_it_did_not_begin(stack: Stack, gateway: Gateway, name: str) -> None:
     """What runs is waited for; at the end of the grace it is released with a reason, and counts."""
     app = app_of(stack)
@@ -254,23 +231,6 @@ async def test_a_stopping_worker_gives_back_what_it_did_not_begin(stack: Stack, 
     for batch in gateway.fetch(name, name)["batches"]:
         attempts[batch["attempt"]] += len(batch["records"])
     assert attempts == {2: 2, 1: 18}
-
-
-@in_event_loop
-async def test_failures_of_one_kind_slow_a_task_down(stack: Stack, gateway: Gateway, name: str) -> None:
-    app = app_of(stack)
-    tried: list[int] = []
-
-    @app.task(name, group=name, breaker=5)
-    async def fails(value: int) -> None:
-        tried.append(value)
-        raise ConnectionError("the provider is away")
-
-    gateway.configure(name, share_retry_backoff_ms=3_600_000)
-    gateway.produce(name, *range(200))
-    async with working(app):
-        await until(lambda: len(tried) >= 6)
-        assert len(tried) <= 8
 
 
 @in_event_loop
@@ -356,79 +316,6 @@ async def test_a_periodic_task_runs_at_its_times(
         count = len(times)
         await until(lambda: len(times) > count)
     assert "made the schedule" not in caplog.text
-
-
-@in_event_loop
-async def test_records_of_the_first_topic_come_first(stack: Stack, gateway: Gateway, name: str) -> None:
-    app = app_of(stack)
-    seen: list[int] = []
-    go_on = asyncio.Semaphore(0)
-
-    @app.task(f"{name}-urgent", name, group=name)
-    async def fulfil(value: int) -> None:
-        seen.append(value)
-        await go_on.acquire()
-
-    for value in (1, 2, 3):
-        await fulfil.send(value)
-    async with working(app):
-        await until(lambda: seen == [1])
-        for value in (-1, -2, -3):
-            await fulfil.send(value, topic=f"{name}-urgent")
-        for count in range(2, 7):
-            await asyncio.sleep(0.06)  # so it is no quick function, of which records are fetched ahead
-            go_on.release()
-            await until(lambda count=count: len(seen) == count)
-        go_on.release()
-    assert seen == [1, -1, -2, -3, 2, 3]
-    with pytest.raises(ValueError, match="has no topic"):
-        await fulfil.send(4, topic="other")
-
-
-@in_event_loop
-async def test_a_record_is_sent_for_later(stack: Stack, gateway: Gateway, name: str) -> None:
-    app = app_of(stack)
-    seen: list[int] = []
-
-    @app.task(name, group=name)
-    async def fulfil(value: int) -> None:
-        seen.append(value)
-
-    await fulfil.send(1, at=datetime.now(UTC) + timedelta(seconds=0.2))
-    await fulfil.send(2, delay="1h")
-    await asyncio.to_thread(fulfil.send_sync, 3, delay=3600, key="ann")
-    with pytest.raises(ValueError, match="not both"):
-        await fulfil.send(4, delay=1, at=datetime.now(UTC))
-    async with working(app):
-        await until(lambda: finished(gateway, name, name) == 1)
-    listed = gateway.http.get(f"/v1/topics/{name}/scheduled").json()
-    assert seen == [1]
-    assert [record.get("key") for record in listed["scheduled"]] == [None, "ann"]
-
-
-@in_event_loop
-async def test_a_payload_is_sent_once(stack: Stack, gateway: Gateway, name: str) -> None:
-    """Until the group has finished it; one of later, until a day after its time."""
-    app = app_of(stack)
-
-    @app.task(name, group=name)
-    async def fulfil(value: int) -> None: ...
-
-    places = [
-        await fulfil.send(1, unique="order:42"),
-        await fulfil.send(2, unique="order:42", key="order:42", unique_for="1h"),
-        await fulfil.send(3, idempotency_key=name),
-        await asyncio.to_thread(fulfil.send_sync, 3, idempotency_key=name),
-    ]
-    assert [place[1:] for place in places] == [(0, 0, False), (0, 0, True), (0, 1, False), (0, 1, False)]
-    assert gateway.read(name)["records"][0]["key"] == "order:42"
-    with pytest.raises(ValueError, match="give key or unique"):
-        await fulfil.send(4, unique="order:42", key="ann")
-    async with working(app):
-        await until(lambda: finished(gateway, name, name) == 2)
-        again = await fulfil.send(5, unique="order:42")
-        later = [await fulfil.send(6, unique="order:43", delay="1h") for _ in range(2)]
-    assert (again[1:], [place.duplicate for place in later]) == ((0, 2, False), [False, True])
 
 
 @in_event_loop

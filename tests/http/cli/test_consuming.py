@@ -42,20 +42,6 @@ def test_cl_013_printed_records_are_accepted(run: Run, process: Run, client: htt
     assert run("consume", name, "-g", name, "--timeout", "0").stderr == b"0 records accepted\n"
 
 
-def test_records_are_printed_as_json(run: Run, client: httpx.Client, name: str) -> None:
-    records = [
-        {"key": "k", "value": {"n": 1}, "headers": {"h": "v"}, "timestamp_ms": 5},
-        {"key_base64": "/w==", "value_base64": "AAE="},
-    ]
-    ask(client, "POST", f"/v1/topics/{name}/records", {"records": records})
-    lines = run("consume", name, "-g", name, "--json", "--max-records", "2").stdout.splitlines()
-    first, second = (json.loads(line) for line in lines)
-    place = {"topic": name, "partition": 0, "delivery_count": 1, "attempt": 1}
-    assert first == {**place, **records[0], "offset": 0}
-    del second["timestamp_ms"]
-    assert second == {**place, **records[1], "offset": 1, "headers": {}}
-
-
 def test_cl_013_all_are_released_or_rejected_with_a_reason(run: Run, client: httpx.Client, name: str) -> None:
     fill(client, name, *range(3))
     done = run("consume", name, "-g", name, "--release", "--reason", "look", *SOON)

@@ -86,21 +86,6 @@ def test_cl_003_describe_shows_offsets(gateway: Gateway, run: Run, name: str) ->
     run("describe", group, "--all-groups", code=WRONG_USAGE)
 
 
-def test_describe_shows_members_and_state(gateway: Gateway, run: Run, name: str) -> None:
-    gateway.configure(name, share_assignment_interval_ms=0)
-    gateway.create_topic(name, partitions=2)
-    epoch = join(gateway, name, "m1", name)
-    while not gateway.http.get(f"/v1/share-groups/{name}").json()["members"][0]["assignment"]["topic_partitions"]:
-        epoch = join(gateway, name, "m1", name, epoch)
-    assert rows(run("describe", name, "--members")) == [[name, "m1", "127.0.0.1", "tester", "2", f"{name}:0,1"]]
-    verbose = rows(run("describe", name, "--members", "--verbose"))
-    assert verbose == [[name, "m1", "127.0.0.1", "tester", "2", str(epoch), f"{name}:0,1"]]
-    assert rows(run("describe", name, "--state")) == [[name, "Stable", "1"]]
-    assert rows(run("describe", name, "--state", "--verbose")) == [[name, "Stable", "1", str(epoch), str(epoch)]]
-    gateway.http.delete(f"/v1/share-groups/{name}/members/m1")
-    assert f"Share group '{name}' has no active members." in run("describe", name, "--members")
-
-
 def test_a_group_whose_workers_only_hold_records_does_not_look_dead(gateway: Gateway, run: Run, name: str) -> None:
     """A caller without a member id is not counted as active, like a worker whose last call is a minute ago."""
     gateway.produce_batches(name, 3)
@@ -211,34 +196,6 @@ def test_cl_011_delete_offsets_forgets_a_topic(gateway: Gateway, run: Run, name:
     assert "Error: cannot reach http://127.0.0.1:1" in nowhere
 
 
-def test_delete_removes_a_group(gateway: Gateway, run: Run, name: str) -> None:
-    stand(gateway, name)
-    gateway.acquire(name, name)
-    output = run("delete", name, f"{name}-no", code=REFUSED)
-    assert "NON_EMPTY_GROUP" in output
-    assert "GROUP_ID_NOT_FOUND" in output
-    assert f"Deletion of share group '{name}' was successful." in run("delete", name, "--force")
-    assert name not in run("list").splitlines()
-    run("delete", code=WRONG_USAGE)
-    stand(gateway, f"{name}-2")
-    output, problem = run("delete", f"{name}-2", f"{name}-no", "--force", "--json", code=REFUSED).splitlines()
-    assert json.loads(output) == {"deleted": [f"{name}-2"]}
-    assert json.loads(problem)["code"] == "GROUP_ID_NOT_FOUND"
-
-
-def test_dead_letters_are_redriven(gateway: Gateway, run: Run, name: str) -> None:
-    gateway.produce_batches(name, 4)
-    gateway.acquire(name, name)
-    gateway.settle(name, name, 0, 2, "reject", reason="bad")
-    dry = wait_until(lambda: (output := run("redrive", name, "--dry-run")).startswith("3 ") and output)
-    assert dry == f"3 dead letters of {name} would be redriven\n"
-    assert json.loads(run("redrive", name, "--reason", "other", "--dry-run", "--json")) == {"matched": 0}
-    assert run("redrive", name, "--max-records", "1", "--rate", "500") == f"1 dead letters of {name} are redriven\n"
-    assert json.loads(run("redrive", name, "--topic", name, "--reason", "bad", "--json")) == {"redriven": 2}
-    assert run("redrive", name) == f"0 dead letters of {name} are redriven\n"
-    assert "--before" in run("redrive", name, "--before", "soon", code=WRONG_USAGE)
-
-
 def test_dead_letters_are_listed_shown_redriven_and_dropped_one_by_one(
     gateway: Gateway, run: Run, name: str, shared_stack: Stack
 ) -> None:
@@ -267,20 +224,3 @@ def test_dead_letters_are_listed_shown_redriven_and_dropped_one_by_one(
     assert "is not a dead letter" in letters("show", name, name, "3", code=REFUSED)
     assert "--topic" in letters("drop", name, "--offset", "1", "--yes", code=WRONG_USAGE)
     assert "holds the dead letters" in letters("redrive", name, "--topic", f"dlq.{name}", code=REFUSED)
-
-
-def test_records_are_shown_and_found_by_key(gateway: Gateway, name: str, shared_stack: Stack) -> None:
-    def records(*arguments: str, code: int = 0) -> str:
-        done = CliRunner(env={"SHAREQUEUE_URL": shared_stack.url}).invoke(main, ("records", *arguments))
-        assert done.exit_code == code, (arguments, done.stdout, done.stderr)
-        return done.stdout + done.stderr
-
-    gateway.produce(name, 1, 2, key="order-42")
-    gateway.acquire(name, name, member="w-9", max_records=1)
-    assert "w-9, attempt 1, until" in records("show", name, name, "0")
-    assert [line.split()[2:5] for line in records("find", name, name, "order-42").splitlines()[1:]] == [
-        ["1", "new", "1"],
-        ["0", "held", "0"],
-    ]
-    assert json.loads(records("find", name, name, "no", "--json"))["records"] == []
-    assert "OFFSET_OUT_OF_RANGE" in records("show", name, name, "7", code=REFUSED)

@@ -1,10 +1,8 @@
 """`sharequeue produce`: lines that become records, lines that are refused, and the end of a run."""
 
-import contextlib
 import json
 import os
 import signal
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -120,33 +118,6 @@ def test_an_interrupt_sends_whole_lines_and_names_the_next_line(start: Popen, cl
     assert [record["value"] for record in log(client, name)] == ["one", "two"]
 
 
-def test_an_interrupt_counts_requests_in_progress(start: Popen, client: httpx.Client, name: str) -> None:
-    ask(client, "POST", "/v1/topics", {"name": name})
-    process = start("produce", name, "--json", bufsize=0, **INTERRUPTIBLE)
-
-    def feed() -> None:
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            for _ in range(10_000):
-                process.stdin.write(b"x\n" * 1000)
-
-    feeding = threading.Thread(target=feed)
-    feeding.start()
-    while len(log(client, name)) < 100:
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    assert process.wait(DEADLINE_S) == INTERRUPTED
-    feeding.join(DEADLINE_S)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    (partition,) = ask(client, "GET", f"/v1/topics/{name}")["partitions"]
-    count = partition["log_end_offset"]
-    assert json.loads(process.stdout.read())["record_count"] == count
-    said = json.loads(process.stderr.read())
-    assert said["code"] == "INTERRUPTED"
-    assert f"{count} records appended, up to line {count};" in said["detail"]
-
-
 def unread_requests(url: str) -> bool:
     """Whether a client has sent bytes that the paused server at `url` has not read. Linux only."""
     port = httpx.URL(url).port
@@ -217,13 +188,3 @@ def test_what_stops_produce_is_one_line_of_json_where_that_is_asked_for(run: Run
     }
     (fault,) = map(json.loads, run("produce", name, f"{file}-2", "--json", code=WRONG_USAGE).stderr.splitlines())
     assert fault == {"code": "WRONG_USAGE", "detail": f"{file}-2: No such file or directory"}
-
-
-def test_json_lines_are_stored_byte_for_byte(run: Run, client: httpx.Client, name: str, tmp_path: Path) -> None:
-    """Also numbers that Python cannot decode."""
-    values = (b"1e400", b"7" * 5000, b'{"a" :[ 1.50, -1e-999 ]}')
-    file = tmp_path / "records"
-    file.write_bytes(b"\n".join(values))
-    run("produce", name, str(file), "--json-lines")
-    stored = client.get(f"/v1/topics/{name}/partitions/0/records").content
-    assert [value for value in values if b'"value":%b' % value not in stored] == []

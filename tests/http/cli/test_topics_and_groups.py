@@ -1,7 +1,6 @@
 """`sharequeue topics` and `sharequeue groups`, and what all commands have in common."""
 
 import json
-import signal
 import socket
 
 import httpx
@@ -87,36 +86,6 @@ def test_following_ends_with_the_topic(start: Popen, client: httpx.Client, name:
     out, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, out) == (REFUSED, b"")
     assert b"another one has its name" in err or b"there is no topic" in err
-
-
-def test_records_of_all_partitions_are_read(run: Run, start: Popen, client: httpx.Client, name: str) -> None:
-    ask(client, "POST", "/v1/topics", {"name": name, "partitions": 3})
-
-    def produce(partition: int, value: str) -> None:
-        ask(client, "POST", f"/v1/topics/{name}/records", {"records": [{"value": value, "partition": partition}]})
-
-    for partition in (2, 0, 1, 2):
-        produce(partition, f"of {partition}")
-    assert run("topics", "read", name).stdout == b"of 0\nof 1\nof 2\nof 2\n"
-    lines = run("topics", "read", name, "--max-records", "3", "--json").stdout.splitlines()
-    assert [json.loads(line)["partition"] for line in lines] == [0, 1, 2]
-    assert b"--offset needs --partition" in run("topics", "read", name, "--offset", "1", code=WRONG_USAGE).stderr
-    said = run("topics", "read", name, "--partition", "3", code=WRONG_USAGE).stderr.decode()
-    assert f"{name} has no partition 3, but 0 to 2" in said
-    outside = run("topics", "read", name, "--partition", "0", "--offset", "9", code=REFUSED).stderr
-    assert b"OFFSET_OUT_OF_RANGE" in outside
-    processes = [start("topics", "read", name, "-f"), start("topics", "read", name, "-f", "--partition", "1")]
-    assert [processes[0].stdout.readline() for _ in range(4)][-1] == b"of 2\n"
-    assert processes[1].stdout.readline() == b"of 1\n"
-    produce(1, "later")
-    ask(client, "PATCH", f"/v1/topics/{name}", {"partitions": 4})
-    for process in processes:
-        assert process.stdout.readline() == b"later\n"
-    produce(3, "of a new one")
-    assert processes[0].stdout.readline() == b"of a new one\n"
-    for process in processes:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(DEADLINE_S) == 0
 
 
 def test_the_reason_for_parking_dead_letters_is_shown(run: Run, client: httpx.Client, name: str) -> None:
@@ -230,44 +199,3 @@ def test_help_cuts_no_sentence(run: Run, monkeypatch: pytest.MonkeyPatch, comman
     monkeypatch.setenv("COLUMNS", "80")
     shown = run(*command, "--help").stdout.decode()
     assert "..." not in shown.replace("[ARGS]...", "")
-
-
-def test_activity_is_shown_by_hour(run: Run, client: httpx.Client, name: str) -> None:
-    fill(client, name, 0, 1, 2)
-    run("consume", name, "-g", name, "--max-records", "2")
-
-    def shown() -> list[list[str]]:
-        lines = run("activity", "--topic", name).stdout.decode().splitlines()
-        return sorted(line.split()[1:] for line in lines[1:])
-
-    # Columns: group, topic, partition, produced, delivered, accepted, released, rejected, expired, dead letters
-    produced = ["-", name, "0", "3", "0", "0", "0", "0", "0", "0"]
-    wait_until(lambda: shown() == [produced, [name, name, "0", "0", "2", "2", "0", "0", "0", "0"]])
-    (entry,) = json.loads(run("activity", "--group", name, "--json").stdout)["activity"]
-    assert (entry["accepted"], entry["deliveries"]) == (2, [{"delivery_count": 1, "records": 2}])
-    assert json.loads(run("activity", "--topic", name, "--to", "2020-01-01", "--json").stdout) == {"activity": []}
-    assert b"--from" in run("activity", "--from", "yesterday", code=WRONG_USAGE).stderr
-
-
-def test_in_flight_goes_through_all_pages(run: Run, client: httpx.Client, name: str) -> None:
-    ask(client, "POST", "/v1/topics", {"name": name, "partitions": 2})
-    for partition in (0, 1):
-        records = [{"value": number, "partition": partition} for number in range(1000)]
-        for start in range(0, 1000, 500):
-            ask(client, "POST", f"/v1/topics/{name}/records", {"records": records[start : start + 500]})
-        only = [{"topic": name, "partitions": [partition]}]
-        ask(
-            client,
-            "POST",
-            f"/v1/share-groups/{name}/fetch",
-            {"topic_partitions": only, "member_id": "m", "max_records": 1000},
-        )
-        odd = [
-            {"topic": name, "partition": partition, "first_offset": offset, "last_offset": offset, "type": "accept"}
-            for offset in range(1, 1000, 2)
-        ]
-        ask(client, "POST", f"/v1/share-groups/{name}/acknowledge", {"member_id": "m", "acknowledgements": odd})
-    listed = json.loads(run("groups", "in-flight", name, "--json").stdout)
-    assert [entry["partition"] for entry in listed["partitions"]] == [0, 1]
-    assert sum(len(entry["batches"]) for entry in listed["partitions"]) > 1000
-    assert "next_page_token" not in listed
