@@ -83,34 +83,3 @@ def test_each_argument_of_the_tables_exists(title: str, module: ModuleType) -> N
     named = {name for row in table.splitlines() for name in CODE.findall(row.split("|")[1] if "|" in row else "")}
     assert named
     assert named <= set(inspect.signature(getattr(module, title)).parameters)
-
-
-def test_the_calls_of_the_page_are_found() -> None:
-    found = {call.partition("(")[0] for _, call in calls()}
-    assert {
-        "Producer",
-        "ShareConsumer",
-        "poll",
-        "acknowledge",
-        "close",
-        "producer.transaction",
-        "t.acknowledge",
-    } <= found
-    assert ("t", "committed_note") in members()
-
-
-@pytest.mark.parametrize(
-    ("title", "call"),
-    [
-        ("Producer", "close(timeout=…)"),
-        ("Producer", "shut()"),
-        ("Transactions", "Producer(url, transaction_id=…)"),
-        ("Transactions", "producer.transaction(17)"),
-        ("ShareConsumer", "ShareConsumer(url)"),
-        ("ShareConsumer", "acknowledge(record, begin=)"),
-    ],
-)
-def test_a_wrong_call_is_noticed(title: str, call: str) -> None:
-    for module in (client, sync):
-        with pytest.raises((TypeError, AttributeError, StopIteration)):
-            bind(title, call, module)

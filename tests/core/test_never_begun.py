@@ -73,14 +73,6 @@ def test_no_backoff_is_added_and_a_delay_holds() -> None:
     assert d.fetch(FIVE) == "2-4×2"
 
 
-def test_the_backoff_goes_by_attempts() -> None:
-    d = fetched(FIVE, retry_backoff_ms=(1_000, 60_000), retry_jitter_percent=0)
-    d.ack("0-4 Rel", begun=False)
-    d.fetch(FIVE)
-    d.ack("0-4 Rel")
-    assert [run.available_at_ms - d.now_ms for run in d.machine.in_flight()] == [1_000]
-
-
 def test_a_failed_write_takes_the_forgiveness_back() -> None:
     d = fetched(FIVE, hold_writes=True)
     d.ack("0-1 Rel", begun=False)
@@ -115,13 +107,6 @@ def test_with_kafka_defaults_every_delivery_is_an_attempt() -> None:
 
 
 # Throttled redelivery
-
-
-def test_throttled_redelivery_goes_by_attempts() -> None:
-    d = fetched(FIVE)
-    for _ in range(4):
-        d.ack("0-4 Rel", begun=False)
-        assert d.fetch(FIVE).startswith("0-4")
 
 
 @pytest.mark.parametrize(("throttle", "redelivered"), [(True, "0-1×4"), (False, "0-4×4")])
@@ -230,33 +215,6 @@ def test_the_cause_of_a_restored_dead_letter_goes_by_attempts() -> None:
     ]
 
 
-def test_a_later_delivery_that_was_never_begun_waits_for_nothing() -> None:
-    """The group's backoff is for attempts: the one before was one, this is none."""
-    d = fetched("[0]", retry_backoff_ms=(60_000,), retry_jitter_percent=0)
-    d.ack("0 Rel", delay_ms=0)
-    assert d.fetch("[0]") == "0-0×2"
-    d.ack("0 Rel", begun=False)
-    assert d.fetch("[0]") == "0-0×3"
-    d.ack("0 Rel")
-    assert d.fetch("[0]") == ""
-
-
-def test_a_note_of_an_earlier_delivery_delays_nothing() -> None:
-    """The state may hold what was noted before the record was delivered again."""
-    noted = StateAnnotation(0, 0, delivery_count=1, available_at_ms=1_060_000)
-    d = Driver(state=[(0, 0, 0, 2)], annotations=[noted])
-    assert d.fetch("[0]") == "0-0×3"
-    d = Driver(state=[(0, 0, 0, 1)], annotations=[noted])
-    assert d.fetch("[0]") == ""
-
-
-def test_a_note_about_a_part_of_a_batch_holds_for_its_own_delivery_alone() -> None:
-    for count, expected in ((1, "0-4×3"), (2, "0-0×3, 3-4×3")):
-        noted = StateAnnotation(1, 2, delivery_count=count, available_at_ms=1_060_000)
-        d = Driver(state=[(0, 4, 0, 2)], annotations=[noted])
-        assert d.fetch(FIVE) == expected
-
-
 def test_a_log_start_within_a_write_leaves_the_rest_forgiven() -> None:
     d = Driver(hold_writes=True)
     d.fetch(FIVE)
@@ -264,13 +222,3 @@ def test_a_log_start_within_a_write_leaves_the_rest_forgiven() -> None:
     d.machine.move_log_start(2, d.now_ms)
     d.finish(ok=False)
     assert attempts(d) == [(2, 4, 1, 1)]
-
-
-def test_a_part_of_what_was_released_is_not_throttled_either() -> None:
-    d = fetched("[0-9]", throttle_released=False)
-    for _ in range(2):
-        d.ack("0-9 Rel")
-        d.fetch("[0-9]")
-    d.ack("0-9 Rel")
-    assert d.fetch("[0-9]", rl=True, max=4) == "0-3×4"
-    assert d.fetch("[0-9]", rl=True) == "4-9×4"

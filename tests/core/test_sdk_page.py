@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.sdks.__main__ import CASES, CONTRACT, LANGUAGES, SDKS
-from tests.sdks.page import PAGE, begin, code_between_blocks, commands_in, creating, holds, matches, others, section
+from tests.sdks.page import PAGE, begin, code_between_blocks, commands_in, creating, holds, others, section
 
 NO_CODE = {"…", "[]", "{}", "byte[]", "ready: http://127.0.0.1:8080", "make sdks"}
 """Signs, JSON, a type, and a line that a command prints."""
@@ -37,27 +37,10 @@ def test_each_language_has_a_topic_and_groups_of_its_own(name: str) -> None:
         assert not re.search(r"billing\b(?!-)", text)
 
 
-def test_a_section_with_another_block_is_refused() -> None:
-    page = PAGE.read_text().replace("## Python\n", "## Python\n\n```\npip install more\n```\n", 1)
-    with pytest.raises(ValueError, match="not commands, program, commands, text"):
-        section("Python", page)
-
-
-def test_a_section_that_begins_in_another_folder_is_refused() -> None:
-    with pytest.raises(ValueError, match="do not make the folder shop-go"):
-        commands_in(Path("shop-go"), section("Python", PAGE.read_text()).commands)
-
-
 def test_each_other_generator_has_a_command() -> None:
     commands = commands_in(Path("shop-others"), others(PAGE.read_text()))
     made = [found[1] for command in commands if (found := re.search(r" (?:-o|--output-path) (\S+)$", command))]
     assert made == ["python", "typescript", "typescript-fetch", "go", "csharp", "php", "rust"]
-
-
-def test_what_a_program_prints_is_compared_line_by_line() -> None:
-    assert matches('a\n{"timestamp_ms":…}\n', 'compiling\na\n{"timestamp_ms":17}\n')
-    assert not matches("a\n…b\n", "a\nc\nb\n")
-    assert not matches("a\n", "a\nmore\n")
 
 
 def test_the_page_counts_the_cases_and_each_has_a_name_of_its_own() -> None:
@@ -87,10 +70,3 @@ def test_commands_between_the_blocks_are_run() -> None:
     shown = [code for title, code in code_between_blocks(page) if title not in titles and code not in NO_CODE]
     assert len(shown) > 3
     assert [code for code in shown if "ARGS=" not in code and not holds(commands, code)] == []
-
-
-def test_code_is_found_with_any_breaks_and_with_what_is_left_out() -> None:
-    assert holds("worker = Worker(\n    a, [b()], most=1\n)", "Worker(…, most=1)")
-    assert not holds("worker = Worker(a, most=2)", "Worker(…, most=1)")
-    page = "## Go\n`run` `run()`\n```\n`block()`\n```\n| language | how |\n| Java | `a.b`, `c` |\n"
-    assert code_between_blocks(page) == [("Java", "a.b"), ("Java", "c"), ("Go", "run()")]
