@@ -13,6 +13,8 @@ from sharequeue.stack.stack import Stack
 from tests.chaos.checker import check, report
 from tests.chaos.run import Run
 
+pytestmark = pytest.mark.soak
+
 BEFORE_S, BEHIND_S = 3.0, 5.0
 TIMES = """
 SELECT format('UPDATE %I.%I SET ', n.nspname, c.relname)
@@ -47,9 +49,7 @@ def judge(stack: Stack, seed: int, stop: Callable[[], Awaitable[None]], stops: i
     assert not run.complaints, f"seed {seed}: " + "\n".join(run.complaints)
 
 
-@pytest.mark.parametrize(
-    ("still_s", "stops"), [(20.0, 1), pytest.param(90.0, 20, marks=pytest.mark.soak)], ids=["once", "again and again"]
-)
+@pytest.mark.parametrize(("still_s", "stops"), [(20.0, 1), (90.0, 20)], ids=["once", "again and again"])
 def test_every_promise_holds_when_all_processes_stood_still(
     cluster_with_stores: Stack, seed: int, still_s: float, stops: int
 ) -> None:
@@ -71,7 +71,6 @@ def test_every_promise_holds_when_all_processes_stood_still(
     judge(stack, seed, stop, stops)
 
 
-@pytest.mark.soak
 def test_every_promise_holds_when_only_postgresqls_clock_went_on(cluster: Stack, database_url: str, seed: int) -> None:
     """As after a sleep of the machine. All times in the tables move back instead of PostgreSQL's clock on, so leases
     that the services believe in are over, and others may take them."""

@@ -7,14 +7,13 @@ import re
 import signal
 import threading
 import time
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
 from sharequeue.client import Producer
-from sharequeue.stack.stack import ServiceProcess, Stack
+from sharequeue.stack.stack import ServiceProcess
 from tests.cluster.calls import fetch, make_topic
 from tests.cluster.gateways import READY_S, GatewayCluster
 
@@ -145,31 +144,3 @@ def produced_at(client: httpx.Client) -> str:
     """The count of produces that a gateway has answered."""
     lines = client.get("/metrics").text.splitlines()
     return next(line for line in lines if re.match(r'\w+_count\{operation="produceRecords",status="200"', line))
-
-
-def test_a_producer_at_the_gateway_that_appends_is_sent_nowhere(
-    cluster: GatewayCluster, clients: list[httpx.Client], name: str
-) -> None:
-    leader = cluster.leader_of(name, make_topic(clients[0], name, 1), 0)
-    asked = next(index for index, gateway in enumerate(cluster.gateways) if gateway is not leader)
-    fetch(clients[asked], name, topics=[name], member_id="m", max_wait_ms=0)
-    wait_until_named(clients[asked], name, leader)
-    assert "leaders" not in produce(clients[cluster.gateways.index(leader)], name, "x")
-    first = produce(clients[asked], name, "y", "key")
-    assert produce(clients[asked], name, "y", "key") == first
-    again = produce(clients[cluster.gateways.index(leader)], name, "y", "key")
-    assert again == {"records": first["records"]}
-
-
-@pytest.mark.parametrize(("wrong", "status"), [({"records": []}, 422), ({"topic_id": str(uuid.UUID(int=7))}, 404)])
-def test_an_append_that_is_passed_on_wrongly_changes_nothing(
-    stack: Stack, clients: list[httpx.Client], name: str, wrong: dict, status: int
-) -> None:
-    topic_id = make_topic(clients[0], name, 1)
-    token = (stack._data_dir / "cluster.token").read_text().strip()
-    key = {"key": name, "path": "append", "caller": "", "fingerprint": ""}
-    records = [{"timestamp_ms": 1, "key": None, "value": 1}]
-    body = {"topic_id": topic_id, "partition": 0, "records": records, "max_timestamp_ms": 1, **key, **wrong}
-    answer = clients[0].post("/v1/log/append", json=body, headers={"Authorization": f"Bearer {token}"})
-    assert (answer.status_code, answer.json()["definite"]) == (status, True)
-    assert all_records(clients[1], name) == {}

@@ -149,9 +149,10 @@ async def outage(stack: Stack, name: str, key: str, away_s: float) -> Load:
     return load
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("stack", "away_s"),
-    [pytest.param(2000, 5, id="short"), pytest.param(60_000, 240, id="five minutes", marks=pytest.mark.soak)],
+    [pytest.param(2000, 5, id="short"), pytest.param(60_000, 240, id="five minutes")],
     indirect=["stack"],
 )
 def test_nothing_accepted_comes_again_when_the_coordinators_were_away(

@@ -79,24 +79,6 @@ def test_another_leader_loads_after_the_decision(held: Held, how: signal.Signals
     held.wait_until_settled()
 
 
-@LEAVING
-def test_an_abort_gives_the_records_back_at_the_next_leader(held: Held, how: signal.Signals) -> None:
-    held.hold()
-    leave(held.leader, how)
-    held.wait_until_replaced(held.leader)
-    assert held.taken() == set()
-    held.decide(commit=False)
-    body = {"member_id": "m", "acknowledgements": held.acknowledgements()}
-
-    def accepted() -> bool:
-        answer = held.client.post(f"/v1/share-groups/{held.group}/acknowledge", json=body, timeout=40)
-        return answer.status_code == 200
-
-    held.wait_until(accepted)
-    assert held.start() == RECORDS
-    assert not held.visible()
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("held", [(120_000, 10_000)], indirect=True)
 def test_a_gateway_dies_between_hold_and_decision(held: Held, log_url: str) -> None:

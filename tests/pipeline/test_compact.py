@@ -105,27 +105,6 @@ def test_a_run_killed_before_the_tombstones_revives_no_key(jobs: Jobs, gateway: 
     assert left(gateway, name) == [(2, "end", 1)]
 
 
-def test_young_records_stay(jobs: Jobs, gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name, cleanup_policy="compact", min_compaction_lag_ms=HOUR_MS)
-    produce(gateway, name, ("a", 1, 3 * HOUR_MS), ("b", 1, 3 * HOUR_MS))
-    produce(gateway, name, ("a", 2, 2 * HOUR_MS))
-    produce(gateway, name, ("b", 2))
-    produce(gateway, name, ("a", 3, 2 * HOUR_MS))
-    produce(gateway, name, ("end", 1, 2 * HOUR_MS))
-    assert jobs.done("compact", name)["partitions"][0]["compacted_before"] == 3
-    assert [offset for offset, _, _ in left(gateway, name)] == [1, 2, 3, 4, 5], (
-        "no batch behind the young one is compacted"
-    )
-
-
-def test_a_log_without_removable_records_stays(jobs: Jobs, gateway: Gateway, name: str) -> None:
-    """One partition has no record, the other one has one."""
-    gateway.create_topic(name, 2, cleanup_policy="compact")
-    gateway.produce(name, 1, key="a", partition=1)
-    for report in jobs.done("compact", name)["partitions"]:
-        assert (report["records"], report["superseded"]) == (0, 0)
-
-
 def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str) -> None:
     assert jobs.refused("compact", name) == (1, f"sharequeue: there is no topic {name!r} at {jobs.url}")
     gateway.create_topic(name)

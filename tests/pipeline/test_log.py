@@ -4,10 +4,6 @@ import json
 
 import pytest
 from pyspark.errors import PySparkException
-from sharequeue_pipeline.errors import PipelineError
-from sharequeue_pipeline.gateway_client import GatewayClient
-from sharequeue_pipeline.options import source_options
-from sharequeue_pipeline.ranges import Range
 
 from tests.http.calls import Gateway
 from tests.pipeline.conftest import Pipeline
@@ -40,34 +36,6 @@ def test_a_stream_continues_from_its_checkpoint(pipeline: Pipeline, gateway: Gat
     produce(gateway, name, 30, partitions=3, first=90)
     pipeline.drain(stream)
     assert numbers(pipeline.out()) == list(range(120))
-
-
-def test_a_stream_of_a_recreated_topic_fails(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
-    """With a new checkpoint it reads the new topic."""
-    produce(gateway, name, 9)
-    stream = pipeline.stream(topics=name, mode="log")
-    pipeline.drain(stream)
-    assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
-    produce(gateway, name, 2)
-    again = pipeline.start(stream)
-    expected = f"the topic '{name}' was deleted and created again .* start the query with a new checkpoint"
-    with pytest.raises(PySparkException, match=expected):
-        again.awaitTermination(60)
-    assert numbers(pipeline.out()) == list(range(9))
-    another = pipeline.started(stream.writeStream.format("memory").queryName(name).start())
-    another.processAllAvailable()
-    assert numbers(pipeline.spark.table(name)) == [0, 1]
-
-
-def test_a_task_of_the_old_topic_fails(gateway: Gateway, name: str) -> None:
-    """A task may run after the topic was made again: its ranges name the topic that was planned."""
-    produce(gateway, name, 9)
-    topic_id = gateway.describe_topic(name)["topic_id"]
-    assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
-    produce(gateway, name, 9)
-    options = source_options({"topics": name, "mode": "log", "url": str(gateway.http.base_url)})
-    with GatewayClient(options.gateway) as client, pytest.raises(PipelineError, match="another one has its name"):
-        list(client.read(Range(name, 0, 0, 8, topic_id=topic_id), "read_uncommitted"))
 
 
 def test_a_stream_whose_unread_records_were_deleted_fails(pipeline: Pipeline, gateway: Gateway, name: str) -> None:

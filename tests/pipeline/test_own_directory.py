@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -83,34 +82,3 @@ def test_the_next_one_removes_what_a_killed_process_left(owner: Owner, temporary
         "sharequeue-test-link",
         "sharequeue-test-file",
     }
-
-
-def test_one_that_is_removed_before_it_is_locked_is_made_again(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another process looks between the making of the directory and its lock."""
-    lock, taken = own_directory.fcntl.flock, []
-
-    def flock(descriptor: int, operation: int) -> None:
-        if not taken:
-            taken.append(descriptor)
-            (first,) = temporary.iterdir()
-            own_directory._remove_if_left(first)
-        lock(descriptor, operation)
-
-    monkeypatch.setattr(own_directory.fcntl, "flock", flock)
-    made = own_directory.make("sharequeue-test-")
-    assert (made / own_directory.LOCK).exists()
-    assert list(temporary.iterdir()) == [made]
-
-
-def test_processes_that_begin_at_once_keep_their_directories(owner: Owner, temporary: Path) -> None:
-    """All of them remove what killed ones left."""
-    for _ in range(3):
-        killed, _ = owner()
-        killed.kill()
-        killed.wait()
-    with ThreadPoolExecutor(4) as executor:
-        living = [made for _, made in executor.map(lambda _: owner(), range(4))]
-    assert sorted(each.name for each in temporary.iterdir()) == sorted(each.name for each in living)
-    assert all((each / "member").exists() for each in living)

@@ -315,33 +315,6 @@ def test_a_growing_batch_is_renewed_in_time(stack: Stack, gateway: Gateway, name
     assert gateway.settle(name, name, 0, 0, "accept", member="m", delivery_count=1) == "applied"
 
 
-def test_a_renewal_that_failed_is_soon_tried_again(stack: Stack, gateway: Gateway, name: str) -> None:
-    produce(gateway, name, 1)
-    gateway.fetch(name, name, member="m")
-    with Proxy(stack.url).running() as proxy:
-        proxy.rule = lambda *_: Instead(422, {}) if len(proxy.requests) == 1 else None
-        renewal = LockRenewal(options_of(stack, name, url=proxy.url).gateway, name, "m")
-        with renewal._changed:
-            renewal.hold(1, [Range(name, 0, 0, 0, 1)], 3_600_000)
-            renewal._due = 0.0
-        wait_until(lambda: len(proxy.requests) == 2)
-        renewal.close()
-
-
-def test_a_lost_range_is_not_renewed_again(stack: Stack, gateway: Gateway, name: str) -> None:
-    produce(gateway, name, 4, partitions=2)
-    gateway.fetch(name, name, member="m")
-    gateway.settle(name, name, 0, 1, "release", member="m")
-    with Proxy(stack.url).running() as proxy:
-        renewal = LockRenewal(options_of(stack, name, url=proxy.url).gateway, name, "m")
-        renewal.hold(
-            1, [Range(name, 0, 0, 1, 1), Range(name, 1, 0, 1, 1)], 1000
-        )  # renewed as often as a lock of a second
-        wait_until(lambda: renewal._held == [Range(name, 1, 0, 1, 1)])
-        renewal.close()
-        wait_until(lambda: not renewals())
-
-
 def test_locks_are_not_renewed_if_the_group_forbids_it(stack: Stack, gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_renew_acknowledge_enable="false")
     produce(gateway, name, 4)

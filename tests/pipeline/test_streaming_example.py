@@ -22,6 +22,7 @@ assert PACKAGE.origin is not None
 DATA = Path(PACKAGE.origin).parent / "data"
 
 
+@pytest.mark.soak
 def test_delays_reach_a_topic_and_parquet_once(
     pipeline: Pipeline, gateway: Gateway, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from sharequeue_pipeline import ranges
-from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import source_options
 from sharequeue_pipeline.source.group_batch import GroupBatchReader
 from sharequeue_pipeline.source.group_stream import GroupStreamReader
@@ -57,29 +56,6 @@ def test_a_stream_finds_new_topics(stack: Stack, gateway: Gateway, name: str, mo
         else:
             assert not following()
     reader.stop()
-
-
-def test_a_deleted_topic_fails_a_stream_of_the_log(stack: Stack, gateway: Gateway, name: str) -> None:
-    """With failOnDataLoss=false, and with a group, it reads on."""
-    log, lenient = (reader_of(stack, f"{name}-.", mode="log", failOnDataLoss=fail) for fail in ("true", "false"))
-    group = reader_of(stack, f"{name}-.", group=name)
-    gateway.produce(f"{name}-a", 1)
-    gateway.produce(f"{name}-b", 1)
-    readers = (log, lenient, group)
-    read = [reader.latestOffset(reader.initialOffset(), ALL) for reader in readers]
-    gateway.http.delete(f"/v1/topics/{name}-a")
-    gateway.produce(f"{name}-b", 2)
-    with pytest.raises(PipelineError, match=f"the topic '{name}-a', which subscribePattern matched, was deleted"):
-        wait_for(lambda: log.latestOffset(read[0], ALL) == 0, "the fault")
-    for reader, before in zip(readers[1:], read[1:], strict=True):
-
-        def of_b(reader=reader, before=before) -> bool:  # type: ignore[no-untyped-def]
-            offset = reader.latestOffset(before, ALL)
-            return topics_of(offset) == [f"{name}-b"] and offset != before
-
-        wait_for(of_b, "the other topic")
-    for reader in readers:
-        reader.stop()
 
 
 def test_dead_letter_topics_do_not_match(stack: Stack, gateway: Gateway, name: str) -> None:

@@ -215,26 +215,6 @@ def ended(*around: str, **values: object) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_services_stop_one_after_another_and_one_that_has_stopped_is_away() -> None:
-    """Those that still serve answer, within the process; nothing waits for one that is gone."""
-    done = ended(LOOPS="signal")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "three stops, one answers",
-        "three stops, two answers",
-        "three stops, three answers",
-        "three closes",
-        "two stops, one answers",
-        "two stops, two answers",
-        "two stops, three COORDINATOR_NOT_AVAILABLE True",
-        "two closes",
-        "one stops, one answers",
-        "one stops, two COORDINATOR_NOT_AVAILABLE True",
-        "one stops, three COORDINATOR_NOT_AVAILABLE True",
-        "one closes",
-    ]
-
-
 def test_the_open_files_of_the_process_are_for_the_clients() -> None:
     """256 are kept for each service's own files, and a service that takes no clients gets no more connections."""
     done = ended("sh", "-c", 'ulimit -Sn 256; ulimit -Hn 2000; exec "$@"', "sh", LOOPS="signal")
@@ -273,22 +253,3 @@ def test_each_service_has_a_log_level_of_its_own() -> None:
     found = [json.loads(line) for line in ended(LOOPS="three").stderr.splitlines()]
     listening = {line["service"] for line in found if line["message"] == "listening"}
     assert listening == {"one", "three"}
-
-
-def test_settings_of_each_service_are_checked() -> None:
-    secret = {f"SHAREQUEUE_{kind}_CLUSTER_TOKEN": "x" * 16 for kind in ("GATEWAY", "COORDINATOR", "SHARE_COORDINATOR")}
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "sharequeue_all_in_one"],
-        env={
-            **secret,
-            "SHAREQUEUE_COORDINATOR_NO_SUCH_SETTING": "1",
-            "SHAREQUEUE_SHARE_COORDINATOR_DATABASE_URL": "p",
-            "SHAREQUEUE_SHARE_COORDINATOR_COORDINATOR_URL": "http://127.0.0.1:1",
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "sharequeue group coordinator: unknown setting SHAREQUEUE_COORDINATOR_NO_SUCH_SETTING" in done.stderr

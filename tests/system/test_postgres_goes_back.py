@@ -236,6 +236,7 @@ def standby(tmp_path: Path, own_postgres: OwnPostgres) -> Iterator[Standby]:
     server.remove()
 
 
+@pytest.mark.soak
 def test_a_fail_over_to_a_replica_that_lags_loses_what_the_replica_missed_and_nothing_else(
     tmp_path: Path, own_postgres: OwnPostgres, standby: Standby, new_redis: Callable[[], str]
 ) -> None:

@@ -173,6 +173,7 @@ def command_lines() -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.soak
 def test_no_secret_is_shown_whatever_happens(stack: Stack, tmp_path: Path) -> None:
     data = tmp_path / "data"
     secrets = {name: (data / name).read_text().strip() for name in FILES}

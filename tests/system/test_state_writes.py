@@ -107,29 +107,6 @@ def test_a_late_write_of_an_earlier_leader_keeps_its_epoch(
     asyncio.run(run())
 
 
-@pytest.mark.soak
-def test_large_gathered_writes_are_sent_in_several_requests(
-    own_stack: Stack, data_dir: Path, key: SharePartitionKey
-) -> None:
-    """Twelve writes of 1 MiB and one of 12 MiB, as releases with reasons make them."""
-    share_coordinator = own_stack.service("share coordinator")
-
-    async def run() -> None:
-        async with persisting(own_stack, data_dir) as (client, persister):
-            await read(client, key, 1_001)
-            leader = led(key, 1_001)
-            writes = [releasing(start, start + 999) for start in range(0, 12_000, 1_000)] + [releasing(20_000, 31_999)]
-            before = await asyncio.to_thread(_requests, share_coordinator.url)
-            outcomes = await asyncio.gather(*(persister.submit(leader, write).outcome for write in writes))
-            assert outcomes == [None] * len(writes)
-            assert await asyncio.to_thread(_requests, share_coordinator.url) == before + 5
-            state = await read(client, key, 1_001)
-            released = [(batch.first_offset, batch.last_offset) for batch in state.state_batches()]
-            assert released == [(0, 11_999), (20_000, 31_999)]
-
-    asyncio.run(run())
-
-
 def releasing(first_offset: int, last_offset: int) -> StateWrite:
     """Each record with 1 KiB of reason, another one for each."""
     write = StateWrite(0, 0)

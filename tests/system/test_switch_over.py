@@ -87,14 +87,3 @@ def test_connections_that_lead_to_the_old_server_are_made_again(client: httpx.Cl
         refused = [answer.text for _ in range(CALLS) if (answer := call()).status_code not in (200, 201)]
         assert len(refused) <= CONNECTIONS, (name, refused)
     wait_until(lambda: client.get("/readyz").status_code == 200)
-
-
-@pytest.mark.soak
-def test_readiness_counts_refused_writes(client: httpx.Client, postgres: AskedPostgres) -> None:
-    assert produce(client).status_code == 200
-    switch(postgres, "on")
-    wait_until(lambda: produce(client).status_code == 503)
-    assert "read-only" in client.get("/readyz").text
-    readiness = client.get("/readyz").json()
-    assert "postgresql" in readiness["lacks"]
-    assert not {"produce", "fetch", "manage"} & set(readiness.get("works", ()))

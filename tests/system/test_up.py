@@ -381,31 +381,6 @@ def taken(file: Path) -> list[str]:
     return [line for line in file.read_text().splitlines() if '"took over"' in line]
 
 
-@pytest.mark.soak
-def test_killed_services_are_started_again(
-    tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
-) -> None:
-    """A part that dies at once waits twice as long for its next start; the others go on."""
-    stores = ("--postgres-url", new_database(), "--redis-url", new_redis())
-    with Up(tmp_path, tmp_path / "data", *stores, "--separate") as up:
-        url = up.ready()
-        log_file = tmp_path / "data" / "logs" / "group-coordinator.log"
-        last = log_file.read_text().splitlines()[-1]
-        for pause_s in (1, 2):
-            up.process_of("sharequeue_coordinator").kill()
-            until(lambda s=pause_s: f"the group coordinator is started again in {s} s" in up.stderr, "it is noticed")
-            until(lambda: any("sharequeue_coordinator" in each for each in commands(up)), "it runs")
-        assert f"the group coordinator died (exit code -9); the end of {log_file}:\n" in up.stderr
-        assert last in up.stderr
-        *_, second = up.stderr.split("the group coordinator died")
-        assert last not in second  # that is a line of the start before it
-        up.process_of("sharequeue_gateway").kill()
-        until(lambda: "the gateway is started again in 1 s" in up.stderr, "it is noticed")
-        until(lambda: produced(url) == 200, "the stack works again")
-        assert up.end(signal.SIGINT) == 0
-        assert up.left() == []
-
-
 def test_the_process_of_all_services_is_started_again(
     tmp_path: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
 ) -> None:

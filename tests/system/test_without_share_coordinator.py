@@ -51,7 +51,7 @@ def accepted_after(gateway: Gateway, name: str, first: int, last: int) -> dict[s
 
 
 def test_accepted_records_are_never_delivered_again(own_stack: Stack, gateway: Gateway, name: str) -> None:
-    """The share coordinator is paused: tests/system/test_crashes.py kills it."""
+    """The share coordinator is paused: tests/chaos/test_chaos.py kills it."""
     coordinator = own_stack.service("share coordinator").process
     assert coordinator is not None
     gateway.configure(name, share_record_lock_duration_ms=LOCK_MS)

@@ -123,6 +123,7 @@ def test_second(sharequeue_url):
 """
 
 
+@pytest.mark.soak
 def test_pytest_has_a_stack_for_the_tests_of_a_program(tmp_path: Path) -> None:
     """One for all tests of the run, which leaves neither a process nor its data behind."""
     (tmp_path / "test_shop.py").write_text(SHOP_TESTS)
