@@ -143,12 +143,9 @@ def test_an_unreachable_service_is_reported(run: Run, name: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ("topics", "list"),
         ("topics", "list", "--json"),
         ("topics", "read", "{}"),
-        ("groups", "config", "{}"),
         ("consume", "{}", "-g", "{}"),
-        ("consume", "{}", "-g", "{}", "--json"),
         ("produce", "{}", __file__),
     ],
 )
