@@ -71,16 +71,3 @@ def test_every_row_that_is_run_otherwise_has_a_test() -> None:
     otherwise = listed()["Run otherwise"]
     assert len(set(otherwise)) == len(otherwise)
     assert sorted({*otherwise} - rows_of_tests()) == []
-
-
-def test_rows_are_named_by_functions_and_strings() -> None:
-    source = '''
-"""RS-001 in a docstring"""
-# LT-001 in a comment
-@pytest.mark.parametrize("x", [pytest.param(1, id="FA-003"), "AQ-001 in words"])
-def test_fa_001_ee_009_of_two(x):
-    """LD-001"""
-    y = "SS-0011"
-def fa_005(): ...
-'''
-    assert sorted(named(source)) == ["AQ-001", "EE-009", "FA-001", "FA-003"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from tests.http.calls import Gateway, Json, good, offsets, wait_until
+from tests.http.calls import Gateway, Json, good, offsets, problem, wait_until
 
 
 def batches(gateway: Gateway, topic: str, **query: Any) -> list[Json]:
@@ -50,6 +50,24 @@ def test_batches_are_listed_and_replaced(gateway: Gateway, name: str) -> None:
     assert [record["offset"] for record in read["records"]] == [1, 4, 8]
     assert (read["next_offset"], read["log_end_offset"]) == (9, 9)
     assert gateway.read(name, offset=5, max_records=3)["next_offset"] == 8
+
+
+def test_invalid_replacements_are_refused(gateway: Gateway, name: str) -> None:
+    compacted(gateway, name, 5, 3, 1)
+    good(try_replace(gateway, name, (0, 0, [(0, 0)])))
+    problem(try_replace(gateway, name, (0, 0, [(1, 1)])), 409, "INVALID_UPDATE_VERSION", 95)
+    problem(try_replace(gateway, name, (8, 0, [(8, 8)])), 422, "INVALID_REQUEST", 42)
+    problem(try_replace(gateway, name, (5, 0, [(5, 5)]), (0, 1, [(1, 1)])), 422, "INVALID_REQUEST", 42)
+    problem(try_replace(gateway, name, (5, 0, [(4, 5)])), 422, "INVALID_REQUEST", 42)
+    problem(try_replace(gateway, name, (5, 0, [])), 422, "INVALID_REQUEST", 42)
+    problem(try_replace(gateway, f"{name}-no", (0, 0, [(0, 0)])), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
+    gateway.create_topic(f"{name}-delete")
+    gateway.produce_batches(f"{name}-delete", 2, 2)
+    refused = problem(try_replace(gateway, f"{name}-delete", (0, 0, [(0, 0)])), 422, "INVALID_REQUEST", 42)
+    assert "cleanup.policy is not compact" in refused["detail"]
+    outside = gateway.http.get(f"/v1/topics/{name}/partitions/0/batches", params={"offset": 10})
+    problem(outside, 422, "OFFSET_OUT_OF_RANGE", 1)
+    problem(gateway.http.get(f"/v1/topics/{name}/partitions/7/batches"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
 
 
 def test_a_group_in_the_middle_gets_the_remaining_records(gateway: Gateway, name: str) -> None:

@@ -191,6 +191,21 @@ def test_in_flight_lists_holders_and_deadlines(gateway: Gateway, name: str) -> N
     assert rest == {"first_offset": 4, "last_offset": 5, "delivery_state": "AVAILABLE", "delivery_count": 0}
 
 
+def test_in_flight_names_the_bound_that_makes_new_records_wait(gateway: Gateway, name: str) -> None:
+    gateway.configure(name, share_partition_max_record_locks=8, share_partition_max_delayed_records=0)
+    gateway.produce_batches(name, 8, 4)
+    gateway.acquire(name, name)
+    held, delayed = "share.partition.max.record.locks", "share.partition.max.delayed.records"
+    assert gateway.in_flight(name)[0]["limited_by"] == held
+    assert gateway.settle(name, name, 0, 3, "release", delay_ms=60_000) == "applied"
+    assert gateway.in_flight(name)[0]["limited_by"] == delayed
+    assert gateway.metrics()[f'sharequeue_limited_share_partitions{{bound="{delayed}"}}'] >= 1
+    assert gateway.acquire(name, name) == []
+    assert gateway.settle(name, name, 4, 7, "accept") == "applied"
+    assert "limited_by" not in gateway.in_flight(name)[0]
+    assert gateway.acquire(name, name) == ["8-11×1"]
+
+
 def test_in_flight_can_be_narrowed(gateway: Gateway, name: str) -> None:
     topics = [f"{name}-a", f"{name}-b"]
     for topic in topics:

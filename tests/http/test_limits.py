@@ -1,8 +1,10 @@
 """Limits and missing dependencies, over HTTP, on a stack with small limits: 429 and 503 with Retry-After."""
 
+import json
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
@@ -201,6 +203,32 @@ def test_unfinished_dead_letters_are_resumed_after_a_crash(
     reasons = [(letter["value"], letter["headers"]["__dlq.errors.reason"]) for letter in letters]
     assert sorted(reasons) == [("rejected", "bad"), ("used up", "not today")]
     assert gateway.settle(name, name, 2, 2, "accept", delivery_count=1) == "applied"
+
+
+@pytest.mark.three_programs
+def test_retention_covers_topics_unused_since_the_start(
+    own_gateway: Gateway, stack: Stack, data_dir: Path, name: str
+) -> None:
+    gateway = own_gateway
+    topic_id = gateway.create_topic(name)["topic_id"]
+    gateway.produce(name, "old", timestamp_ms=5)
+    good(gateway.http.patch(f"/v1/topics/{name}", json={"reset": ["retention.ms"]}))
+    service = stack.service("gateway")
+    service.stop()
+    token = (data_dir / "cluster.token").read_text()
+    url = f"{stack.addresses['group coordinator']}/v1/topics/{name}"
+    good(
+        httpx.patch(
+            url, json={"config": {"retention.ms": "1000"}}, headers={"Authorization": f"Bearer {token}"}, timeout=60
+        )
+    )
+    service.start()
+
+    def moved() -> bool:
+        lines = map(json.loads, (data_dir / "logs" / "gateway.log").read_text().splitlines())
+        return any(line.get("topic_id") == topic_id and line.get("log_start_offset") == 1 for line in lines)
+
+    wait_until(moved)
 
 
 @pytest.mark.three_programs

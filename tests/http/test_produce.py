@@ -229,6 +229,21 @@ def test_raw_json_stays_bytes_and_an_empty_body_is_an_empty_value(gateway: Gatew
     assert second == {"offset": 1, "key": None, "value_base64": ""}
 
 
+def test_a_raw_record_goes_to_its_given_partition(gateway: Gateway, name: str) -> None:
+    gateway.create_topic(name, partitions=3)
+    path = f"/v1/topics/{name}/records/raw"
+    placed = good(gateway.http.post(path, content=b"x", headers={"Record-Partition": "2"}))["records"]
+    assert placed == [{"partition": 2, "offset": 0}]
+    by_key = good(gateway.http.post(path, content=b"x", headers={"Record-Key": "abc"}))["records"]
+    assert by_key[0]["partition"] == 479470107 % 3
+    for partition in ("-1", "x", "99999999999999999999", "1" * 5000):
+        response = gateway.http.post(path, content=b"x", headers={"Record-Partition": partition})
+        problem(response, 422, "INVALID_REQUEST", 42)
+    problem(
+        gateway.http.post(path, content=b"x", headers={"Record-Partition": "3"}), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3
+    )
+
+
 def test_a_raw_header_that_is_not_utf8_is_refused(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     for header in ("Record-Key", "Record-Header-X"):

@@ -1,7 +1,10 @@
 """Transactions over HTTP: begin, produce, commit, abort, an operator's abort, and what is refused."""
 
 import asyncio
+import uuid
 from typing import Any
+
+import pytest
 
 from sharequeue.protocol.errors import BY_NUMBER
 from tests.http.calls import Gateway, good, wait_until, when_loaded
@@ -96,6 +99,17 @@ def test_a_transaction_is_committed(gateway: Gateway, name: str) -> None:
     assert (refused["state"], refused["reason"], refused["transaction_id"]) == ("committed", "client", transaction)
     late = problem(produce(gateway, name, transaction, 4), 409, 48)
     assert (late["state"], late["definite"], late["retriable"]) == ("committed", True, False)
+
+
+@pytest.mark.parametrize(
+    "transaction", ["x", "%00", "A" * 300, str(uuid.UUID(int=0)), str(uuid.UUID(int=10**30)).upper()]
+)
+def test_a_transaction_that_is_not_known(gateway: Gateway, name: str, transaction: str) -> None:
+    for how in ("commit", "abort", "terminate"):
+        problem(end(gateway, transaction, how), 404, 105)
+    problem(gateway.http.get(f"/v1/transactions/{transaction}"), 404, 105)
+    if "%" not in transaction:
+        assert problem(produce(gateway, name, transaction, 1), 404, 105)["definite"] is True
 
 
 def test_a_note_is_bounded(gateway: Gateway) -> None:

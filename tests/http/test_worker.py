@@ -319,6 +319,31 @@ async def test_a_periodic_task_runs_at_its_times(
 
 
 @in_event_loop
+async def test_a_payload_is_sent_once(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Until the group has finished it; one of later, until a day after its time."""
+    app = app_of(stack)
+
+    @app.task(name, group=name)
+    async def fulfil(value: int) -> None: ...
+
+    places = [
+        await fulfil.send(1, unique="order:42"),
+        await fulfil.send(2, unique="order:42", key="order:42", unique_for="1h"),
+        await fulfil.send(3, idempotency_key=name),
+        await asyncio.to_thread(fulfil.send_sync, 3, idempotency_key=name),
+    ]
+    assert [place[1:] for place in places] == [(0, 0, False), (0, 0, True), (0, 1, False), (0, 1, False)]
+    assert gateway.read(name)["records"][0]["key"] == "order:42"
+    with pytest.raises(ValueError, match="give key or unique"):
+        await fulfil.send(4, unique="order:42", key="ann")
+    async with working(app):
+        await until(lambda: finished(gateway, name, name) == 2)
+        again = await fulfil.send(5, unique="order:42")
+        later = [await fulfil.send(6, unique="order:43", delay="1h") for _ in range(2)]
+    assert (again[1:], [place.duplicate for place in later]) == ((0, 2, False), [False, True])
+
+
+@in_event_loop
 async def test_a_worker_whose_schedule_is_refused_ends(
     stack: Stack, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

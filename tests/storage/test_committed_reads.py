@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import PartitionAppend, ReadResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.reading.committed_reads import CommittedReads
@@ -203,6 +204,16 @@ async def test_an_answer_that_is_outdated_says_nothing_about_the_end(database: s
 
 
 # Markers: the last, the first and the only row
+
+
+async def test_retention_by_size_keeps_the_newest_records_and_not_only_a_marker(database: str) -> None:
+    topic = new_topic()
+    async with session(database) as connection:
+        await by_hand.append(connection, (topic, 0), "a")
+        transaction = await by_hand.begin(connection)
+        await by_hand.append(connection, (topic, 0), "b", transaction)
+        await by_hand.end(connection, transaction, commit=True)
+        assert await store.start_by_bytes(connection, topic, 0, 1) == 1
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])

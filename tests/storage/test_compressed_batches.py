@@ -234,6 +234,16 @@ async def test_packed_batches_are_read_as_far_as_they_are_committed(module_datab
         assert [isinstance(each, PackedBatch) for each in everything.batches] == [True] * 4 + [False] * 2
 
 
+async def test_retention_by_size_counts_stored_bytes(module_database: str) -> None:
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        for value in (LARGE, LARGE, LARGE):
+            await append(log, topic, [value])
+        stored = [size for _, size in await rows(admin, topic)]
+        assert await store.start_by_bytes(admin, topic, 0, sum(stored)) == 0
+        assert await store.start_by_bytes(admin, topic, 0, sum(stored) - 1) == 1
+
+
 @pytest.mark.parametrize(("kept", "compressed"), [(3, True), (0, False)], ids=["still large", "small"])
 async def test_a_replaced_batch_is_stored_as_a_new_one_would_be(
     module_database: str, kept: int, compressed: bool

@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import key_store, store
+from sharequeue_gateway.record_log import appending, key_store, store
 from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.database import APPEND_SETTINGS
 from sharequeue_gateway.record_log.locked_append import AppendRequest
@@ -339,6 +339,18 @@ async def test_a_commit_has_keys_or_transactions(module_database: str) -> None:
         assert sorted(map(str, await read_all(log, topic))) == sorted(
             ["x", *["x"] * 10, *(f"{kind}{n}" for kind in "kp" for n in range(10))]
         )
+
+
+async def test_a_commit_locks_no_more_than_so_many_keys(module_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL has room for some thousand locks of all gateways."""
+    monkeypatch.setattr(appending, "MOST_KEYS", 20)
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        await append(log, topic, ["x"])
+        in_company(log)
+        results = await asyncio.gather(*(keyed(log, topic, f"k{n}") for n in range(50)))
+        assert await commits_of(admin, topic) == [1, 20, 20, 10]
+        assert offsets_of(results) == list(range(1, 51))
 
 
 @pytest.mark.parametrize("count", [1, 2, store.FEW + 1])

@@ -229,6 +229,16 @@ async def test_a_setting_that_disagrees_with_the_database_is_refused(database_ur
             await wider.ownership.start(wider)
 
 
+async def test_raised_epochs_keep_the_shards_and_fence_earlier_writes(database_url: str) -> None:
+    async with owner(database_url, "a") as a, session(database_url) as connection:
+        before = dict(a.ownership.owned)
+        await a.ownership.raise_epochs(connection)
+        assert a.owned() == set(SHARDS)
+        assert not await a.may_write(database_url, 1, before[1])
+        assert await a.may_write(database_url, 1, a.ownership.owned[1])
+        assert not a.lost
+
+
 async def test_without_a_database_nothing_is_served_and_nothing_is_forgotten(database_url: str) -> None:
     async with LossyProxy(database_url).running() as proxy, owner(proxy.url, "a", SHORT_MS) as a:
         before = dict(a.ownership.owned)

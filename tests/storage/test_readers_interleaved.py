@@ -12,7 +12,6 @@ import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -21,7 +20,7 @@ from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.log import Offsets
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.removing import readers, readers_store, retaining
+from sharequeue_gateway.record_log.removing import readers_store
 from sharequeue_gateway.record_log.removing.readers import STALE_MS, Readers
 from sharequeue_gateway.record_log.removing.readers_store import Floor
 from sharequeue_gateway.record_log.removing.retaining import Retaining
@@ -400,103 +399,3 @@ async def test_nothing_above_a_floor_is_trimmed_in_some_orders_of_three(
     async with field(module_database) as it:
         for _ in range(25):
             await it.random(SCENES[name], chance)
-
-
-# Planted faults, by the number of the rule
-
-
-def without_locks(module: object) -> Any:
-    """The SQL of the log as a module would see it whose transactions take no lock of the partition."""
-
-    async def no_lock(connection: Any, places: object) -> None:
-        """Take none."""
-
-    return SimpleNamespace(**{**vars(store), "lock": no_lock})
-
-
-async def raise_any_life(connection: Any, floors: Sequence[Floor]) -> set[SharePartitionKey]:
-    for key, _, floor, *_ in floors:
-        await connection.execute(
-            "UPDATE log.readers SET floor = greatest(floor, $3) WHERE topic_id = $1 AND group_id = $2",
-            key.topic_id,
-            key.group_id,
-            floor,
-        )
-    return {floor.key for floor in floors}
-
-
-async def reserve_the_target(connection: Any, floors: Sequence[Floor], hold_ms: int) -> None:
-    for key, epoch, floor, *_ in floors:
-        await connection.execute(
-            "UPDATE log.readers SET floor = $3, state_epoch = $4 WHERE topic_id = $1 AND group_id = $2",
-            key.topic_id,
-            key.group_id,
-            floor,
-            epoch,
-        )
-
-
-async def remove_any_life(self: Readers, floors: Sequence[Floor]) -> None:
-    for key, *_ in floors:
-        delete = "DELETE FROM log.readers WHERE topic_id = $1 AND group_id = $2"
-        await self._query(store.execute, delete, key.topic_id, key.group_id)
-
-
-async def remove_active_too(self: Readers, group_id: str) -> None:
-    await self._query(store.execute, "DELETE FROM log.readers WHERE group_id = $1", group_id)
-
-
-async def none_is_absent(connection: Any, topic_id: str, partitions: Sequence[int]) -> set[int]:
-    return set()
-
-
-async def enter_nothing(connection: Any, floors: Sequence[Floor], hold_ms: int) -> dict[SharePartitionKey, int]:
-    return {floor.key: floor.floor for floor in floors}
-
-
-FAULTS: Final = {
-    "1 begin without the lock": (readers, "store", without_locks(readers), "unread", "begin", "trim"),
-    "1 begin without a row": (readers_store, "enter", enter_nothing, "unread", "begin", "trim"),
-    "2 raise in any life": (readers_store, "raise_floors", raise_any_life, "reading", "finish", "reset back"),
-    "3 reset to the target alone": (readers_store, "reserve", reserve_the_target, "reading", "reset", "begin"),
-    "3 delete in any life": (Readers, "remove", remove_any_life, "reading", "delete offsets", "begin"),
-    "4 trim without the lock": (retaining, "store", without_locks(retaining), "unread", "trim", "begin"),
-    "4 no row here is no group": (
-        readers_store,
-        "partitions_without_a_group",
-        none_is_absent,
-        "grown",
-        "trim",
-        "begin",
-    ),
-    "housekeeping of active rows": (Readers, "remove_idle", remove_active_too, "gone", "clean up", "begin"),
-}
-"""What is replaced, and the operations between which it shows. Rule 5 is pure: its faults are among the mutants."""
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_a_planted_fault_is_noticed(module_database: str, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    place, name, planted, scene, first, second = FAULTS[fault]
-    async with field(module_database) as it:
-        if name != "enter":  # the scenes enter rows themselves, in the right way
-            monkeypatch.setattr(place, name, planted)
-        else:
-            monkeypatch.setattr(readers, "readers_store", SimpleNamespace(**{**vars(readers_store), "enter": planted}))
-        with pytest.raises(Early):
-            await it.every_point(SCENES[scene], first, second)
-
-
-async def test_a_floor_above_what_is_durable_is_noticed(module_database: str) -> None:
-    """Rule 6: a leader that has passed void offsets in memory raises before it writes."""
-
-    def raises_first(world: World) -> Operation:
-        async def run(actor: Actor) -> None:
-            await Readers(actor.query).raise_floors([Floor(world.key(), 1, 12)])
-            await finish(world)(actor)
-
-        return run
-
-    scene = SCENES["reading"]
-    async with field(module_database) as it:
-        with pytest.raises(Early, match="floor does not hold"):
-            await it.every_point(scene._replace(operations={"void": raises_first, "trim": trim}), "void", "trim")
