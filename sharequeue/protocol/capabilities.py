@@ -10,6 +10,8 @@ from typing import Any, Final
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue_http.forms.errors import ApiError
 
+IDEMPOTENCY_KEYS: Final = "idempotency_keys"
+DEAD_LETTERS: Final = "dead_letters"
 TRANSACTIONS: Final = "transactions"
 SETTLE_AND_PRODUCE: Final = "settle_and_produce"
 UNIQUE_RECORDS: Final = "unique_records"
@@ -20,6 +22,8 @@ RETENTION_UNSETTLED: Final = "retention_unsettled"
 CLEANUP_SETTLED: Final = "cleanup_settled"
 ALL: Final = frozenset(
     {
+        IDEMPOTENCY_KEYS,
+        DEAD_LETTERS,
         TRANSACTIONS,
         SETTLE_AND_PRODUCE,
         UNIQUE_RECORDS,
@@ -56,6 +60,8 @@ def in_produce(call: Any) -> Iterable[str]:
     """Of a produce request, which may name a transaction and be unique."""
     if call.header("transaction-id") is not None:
         yield TRANSACTIONS
+    if call.header("idempotency-key") is not None:
+        yield IDEMPOTENCY_KEYS
     if getattr(call.request, "unique", None) is not None:
         yield UNIQUE_RECORDS
 

@@ -410,6 +410,14 @@ TOPIC_CONFIGS: Final[Configs] = {
             "false",
             "Whether groups may use this topic as their dead-letter queue.",
         ),
+        Config(
+            "value.format",
+            "choice",
+            "auto",
+            "With Kafka as the record log, how a value is read: `auto`, `json`: JSON as `value`, all else as "
+            "`value_base64`; `text`: UTF-8 as `value`, a string; `bytes`: `value_base64`. Not in Kafka.",
+            choices=("auto", "json", "text", "bytes"),
+        ),
     )
 }
 

@@ -21,7 +21,7 @@ def outcome(api: Api, service: ServiceDescription, header: str | None = None, **
     async def serve(_: Any) -> str:
         return "served"
 
-    call: Any = SimpleNamespace(request=SimpleNamespace(**request), header=lambda _: header)
+    call: Any = SimpleNamespace(request=SimpleNamespace(**request), header={header: "x"}.get)
     try:
         within(api, serve, service)(call).__await__().send(None)
     except StopIteration as answer:
@@ -34,8 +34,10 @@ def outcome(api: Api, service: ServiceDescription, header: str | None = None, **
 CALLS: tuple[tuple[Api, dict[str, Any], str], ...] = (
     (apis.BEGIN_TRANSACTION, {}, "transactions"),
     (apis.LIST_TRANSACTIONS, {}, "transactions"),
-    (apis.PRODUCE_RECORDS, {"header": "t"}, "transactions"),
-    (apis.PRODUCE_ARROW, {"header": "t"}, "transactions"),
+    (apis.PRODUCE_RECORDS, {"header": "transaction-id"}, "transactions"),
+    (apis.PRODUCE_ARROW, {"header": "transaction-id"}, "transactions"),
+    (apis.PRODUCE_RAW_RECORD, {"header": "idempotency-key"}, "idempotency_keys"),
+    (apis.REDRIVE_DEAD_LETTERS, {}, "dead_letters"),
     (apis.PRODUCE_RECORDS, {"unique": object()}, "unique_records"),
     (apis.PRODUCE_RECORDS, {"unique": None}, "served"),
     (apis.PRODUCE_RAW_RECORD, {}, "served"),

@@ -19,6 +19,7 @@ DEFAULTS = {
     "message.timestamp.after.max.ms": "3600000",
     "max.message.bytes": "1048588",
     "errors.deadletterqueue.group.enable": "false",
+    "value.format": "auto",
 }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from sharequeue.protocol import capabilities
 from sharequeue.protocol.access.columns import Access, Need, group, topics
 from sharequeue.protocol.access.rights import Operation
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
@@ -67,4 +68,5 @@ REDRIVE_DEAD_LETTERS = Api(
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
     idempotent=True,
     access=Access(_needs(Operation.WRITE), audited=True),
+    needs=capabilities.always(capabilities.DEAD_LETTERS),
 )

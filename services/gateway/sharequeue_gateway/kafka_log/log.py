@@ -13,15 +13,14 @@ from sharequeue.service.time_line import WENT_BACK
 from sharequeue_gateway.kafka_log import bounds_store
 from sharequeue_gateway.kafka_log.bounds_store import KafkaReaders
 from sharequeue_gateway.kafka_log.faults import storage_error
+from sharequeue_gateway.kafka_log.plain_appends import PlainAppends, WaitingLetters
 from sharequeue_gateway.kafka_log.reading import GONE, NO_OFFSETS, KafkaReads
 from sharequeue_gateway.kafka_log.truncations import Restart
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.locked_append import LockedAppend
 from sharequeue_gateway.record_log.log import (
     MOST_PARTITIONS,
-    Appends,
     LogListener,
     OffsetOutOfRange,
     Offsets,
@@ -92,8 +91,8 @@ class KafkaRecordLog:
         """The log starts that moved since the last `apply_retention`."""
         known = KnownLog(BatchCache(0), listener)
         locked_append = LockedAppend(database, known, DEADLINE_S)
-        self.appender: Appends = Appender(database, known, locked_append, DEADLINE_S)
-        self.dead_letters: Final = DeadLetterLog(database, locked_append, DEADLINE_S)
+        self.appender: Final = PlainAppends(cluster, self.hear_of, listener)
+        self.dead_letters: Final = WaitingLetters(database, locked_append, DEADLINE_S)
         self.unique: Final = UniqueLog(database, locked_append, DEADLINE_S)
         self.schedules: Final = ScheduleLog(database, locked_append, DEADLINE_S)
         self.scheduled: Final = ScheduledLog(database, locked_append, DEADLINE_S, *scheduled)
