@@ -8,8 +8,10 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, Final
 
 HERE: Final = Path(__file__).parent
@@ -49,10 +51,21 @@ def free_ports(count: int) -> list[int]:
 
 
 class Brokers:
-    """A cluster in the folder `home`: brokers 1 ... `count`, each of them a controller too. Close it."""
+    """A cluster in the folder `home`: brokers 1 ... `count`, each of them a controller too. Close it.
 
-    def __init__(self, home: Path, count: int = 1, version: str = VERSION, **settings: str) -> None:
-        self.version = version
+    settings: further ones of each broker. protocol: of its listener. scram: a user, as Kafka's tool takes it.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        count: int = 1,
+        version: str = VERSION,
+        settings: Mapping[str, str] = MappingProxyType({}),
+        protocol: str = "PLAINTEXT",
+        scram: str = "",
+    ) -> None:
+        self._protocol, self._scram = protocol, scram
         self._home, self._jars, self._count = home, jars(version), count
         ports = free_ports(2 * count)
         self._ports, self._controllers = ports[:count], ports[count:]
@@ -80,10 +93,11 @@ class Brokers:
             "controller.quorum.voters": ",".join(
                 f"{index}@127.0.0.1:{each}" for index, each in enumerate(self._controllers, 1)
             ),
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": f"{self._protocol}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"{self._protocol}://127.0.0.1:{port}",
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": f"{self._protocol}:{self._protocol},CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": self._protocol,
             "log.dirs": self._home / f"log-{node}",
             "auto.create.topics.enable": "false",
             "default.replication.factor": replicas,
@@ -116,6 +130,7 @@ class Brokers:
             "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
             *("-cp", f"{self._jars}/*", str(HERE / "Node.java")),
             *(str(self._home / f"{node}.properties"), CLUSTER_ID),
+            *(("--add-scram", self._scram) if self._scram else ()),
         )
         self._processes[node] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
         if wait:
