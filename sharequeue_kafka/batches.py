@@ -13,6 +13,8 @@ from sharequeue_kafka.errors import KafkaError
 HEAD: Final = struct.Struct(">qiib")
 """First offset, bytes that follow, leader epoch, form. Forms before 2 have a checksum in place of the epoch."""
 BEFORE_LENGTH: Final = 12
+make = tuple.__new__
+"""Makes a record in half the time of its class."""
 
 
 class KafkaRecord(NamedTuple):
@@ -65,10 +67,11 @@ def _records(batch: Any, offset: int) -> list[KafkaRecord]:
     try:
         if not batch.validate_crc():
             raise KafkaError.of(2, "the checksum of a batch differs")
-        return [
-            KafkaRecord(each.offset, each.timestamp, each.key, each.value, each.headers)
-            for each in batch
-            if each.offset >= offset
+        records = [
+            make(KafkaRecord, (each.offset, each.timestamp, each.key, each.value, each.headers)) for each in batch
         ]
     except (Fault, ValueError) as cause:
         raise KafkaError.of(2, f"a batch cannot be read: {cause}") from cause
+    if records and records[0].offset < offset:
+        return [each for each in records if each.offset >= offset]
+    return records

@@ -15,6 +15,7 @@ SHORT_MS: Final = 20
 """How long a broker holds the Fetch of those that still wait to join."""
 NEW_SESSION: Final = (0, 0)
 SESSION_ENDED: Final = (70, 71, 106)
+FINAL_EPOCH: Final = -1
 LAST_EPOCH: Final = 2**31 - 1
 
 
@@ -32,49 +33,53 @@ class Broker:
 
     def __init__(self, following: "Following", node: int) -> None:
         self._following, self._node = following, node
-        self.members: dict[Place, Followed] = {}
+        self._members: dict[Place, Followed] = {}
         self._joining: dict[Place, Followed] = {}
-        self._sent: dict[Place, tuple[int, int]] = {}
-        """(offset, leader epoch) of each partition of the session, as the broker has them."""
+        self._changed: dict[Place, Followed] = {}
+        self._gone: set[Place] = set()
+        """What the session has not heard yet."""
         self._session = NEW_SESSION
         self._joined = asyncio.Event()
         self._any = asyncio.Event()
 
     def add(self, followed: Followed) -> None:
-        self.members[followed.place] = self._joining[followed.place] = followed
+        for each in (self._members, self._joining, self._changed):
+            each[followed.place] = followed
+        self._gone.discard(followed.place)
         self._joined.set()
         self._any.set()
 
     def remove(self, place: Place) -> None:
-        self.members.pop(place, None)
-        self._joining.pop(place, None)
+        if self._members.pop(place, None) is not None:
+            self._joining.pop(place, None)
+            self._changed.pop(place, None)
+            self._gone.add(place)
 
     async def short(self) -> None:
         """Ask for those that still wait to join the long Fetch."""
         while True:
             await self._joined.wait()
-            if not self._joining:
+            if self._joining:
+                await self._fetch([*self._joining.values()], SHORT_MS, NO_SESSION, [], "short")
+            else:
                 self._joined.clear()
-                continue
-            await self._fetch([*self._joining.values()], SHORT_MS, NO_SESSION, [], "short")
 
     async def long(self) -> None:
         """Keep the session: name only what changed since the Fetch before."""
         while True:
-            if not self.members and not self._sent:
+            if not self._members and self._session == NEW_SESSION:
                 self._any.clear()
                 await self._any.wait()
-            gone = [place for place in self._sent if place not in self.members]
-            changed = [
-                each for each in self.members.values() if self._sent.get(each.place) != (each.offset, each.epoch)
-            ]
-            self._sent = {place: (each.offset, each.epoch) for place, each in self.members.items()}
-            self._joining.clear()
-            if not self.members:
-                self._session = (self._session[0], -1)  # ends it
-            session_id = await self._fetch(changed, LONG_MS, self._session, gone, "long")
-            if session_id is None or not self.members:
-                self._session, self._sent = NEW_SESSION, {}
+            begins = self._session == NEW_SESSION
+            changed = [*(self._members if begins else self._changed).values()]
+            gone = [] if begins else [*self._gone]
+            for each in (self._joining, self._changed, self._gone):
+                each.clear()
+            ends = not self._members
+            session = (self._session[0], FINAL_EPOCH) if ends else self._session
+            session_id = await self._fetch(changed, LONG_MS, session, gone, "long")
+            if session_id is None or ends:
+                self._session = NEW_SESSION
             else:
                 self._session = (session_id, self._session[1] % LAST_EPOCH + 1)
 
@@ -91,16 +96,18 @@ class Broker:
                 raise KafkaError.of(code)
         except KafkaError as error:
             if error.code not in SESSION_ENDED:
-                for place in [*self.members]:
+                for place in [*self._members]:
                     following.lost(place, self)
             return None
         for code, part in fetched_parts(topics):
-            followed = self.members.get(part.place)
+            followed = self._members.get(part.place)
             if followed is None:
                 continue
             if code:
                 following.lost(part.place, self, code)
             elif part.high_watermark >= followed.offset:  # otherwise the other Fetch was quicker
+                if part.high_watermark > followed.offset:
+                    self._changed[part.place] = followed
                 following.heard(followed, part)
         return int(session_id) or None
 

@@ -100,7 +100,7 @@ class Filled:
     """A request, as a connection of aiokafka takes it."""
 
     def __init__(self, form: Form, values: tuple[Any, ...]) -> None:
-        self._form, self._values = form, values
+        self._form, self.values = form, values
         self.API_KEY, self.API_VERSION, self.RESPONSE_TYPE = form.API_KEY, form.API_VERSION, form
 
     def prepare(self, versions: dict[int, tuple[int, int]]) -> "Filled":
@@ -119,7 +119,7 @@ class Filled:
         return header(self, correlation_id=correlation_id, client_id=client_id)
 
     def encode(self) -> bytes:
-        encoded: bytes = self._form.request.encode(self._values)
+        encoded: bytes = self._form.request.encode(self.values)
         return encoded
 
     def parse_response_header(self, data: BytesIO) -> Any:

@@ -116,21 +116,30 @@ class Lane:
         """Append until nothing waits."""
         while self.waiting:
             calls, self.waiting = self.waiting[:MOST_CALLS], self.waiting[MOST_CALLS:]
-            slot = None
             try:
-                slot = await self.life()
-                ended = [call for call in calls if call.slot != slot]
-                calls = [call for call in calls if call.slot == slot and not call.offsets.done()]
-                for call in ended:
-                    call.refuse(
-                        KafkaError(
-                            90, "PRODUCER_FENCED", "the slot has begun another life", retriable=True, definite=True
-                        )
-                    )
-                if calls:
-                    await self._transaction(slot, calls)
-            except Exception as fault:
-                await self._abort(calls, fault)
+                await self._run(calls)
+            finally:
+                for call in calls:
+                    call.refuse(KafkaError.silent("", "the producer is closed"))
+
+    async def _run(self, calls: Sequence[Call]) -> None:
+        try:
+            slot = await self.life()
+        except KafkaError as error:  # nothing was begun
+            unbegun = KafkaError(error.code, error.name, error.message, retriable=error.retriable, definite=True)
+            for call in calls:
+                call.refuse(unbegun)
+            return
+        over = KafkaError(90, "PRODUCER_FENCED", "the slot has begun another life", retriable=True, definite=True)
+        for call in calls:
+            if call.slot != slot:
+                call.refuse(over)
+        calls = [call for call in calls if not call.offsets.done()]
+        try:
+            if calls:
+                await self._transaction(slot, calls)
+        except Exception as fault:
+            await self._abort(calls, fault)
 
     async def _transaction(self, slot: Slot, calls: Sequence[Call]) -> None:
         """Append the records of calls and commit. Raises: KafkaError, Doubt."""

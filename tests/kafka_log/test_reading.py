@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -132,6 +133,15 @@ def test_news_of_followed_partitions(kafka: Brokers) -> None:
             name, places = await new_topic(cluster, 3)
             heard: dict[Place, FetchedPart] = {}
             news = asyncio.Event()
+            send, named = cluster.send, list[int]()
+
+            async def counted(node: int, request: Any, purpose: str = "") -> object:
+                if purpose == "long":
+                    named.append(sum(len(partitions) for _, partitions, _ in request.values[7]))
+                    news.set()
+                return await send(node, request, purpose)
+
+            cluster.send = counted  # type: ignore[method-assign]
 
             def moved(part: FetchedPart) -> None:
                 heard[part.place] = part
@@ -166,6 +176,15 @@ def test_news_of_followed_partitions(kafka: Brokers) -> None:
             await producer.send_and_wait(name, b"four", partition=0)
             await until(lambda: heard[first].high_watermark == 2)
             assert heard[second].high_watermark == 1
+            await until(lambda: named[-2:] == [0, 0])  # an idle session names nothing
+            following.unfollow(first)
+            following.unfollow(third)
+            turns = len(named)
+            await until(lambda: len(named) > turns)  # the session ends
+            following.follow(first, 2)
+            await until(lambda: named[-1] == 1)
+            await producer.send_and_wait(name, b"five", partition=0)
+            await until(lambda: heard[first].high_watermark == 3)
             running.cancel()
 
     asyncio.run(play())

@@ -189,9 +189,8 @@ class KafkaTopics(TopicAdmin):
             if not self._leads():
                 continue
             try:
-                topics = await self._kafka.topics()
                 began = loop.time()
-                await self._copy(topics)
+                await self._copy(await self._kafka.topics())
                 self._took_s = loop.time() - began
             except (KafkaError, ApiError) as error:
                 count_failed_look("topics")
