@@ -12,7 +12,7 @@ from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue_http.forms.errors import InvalidRequest
 from tests.storage.record_log_trimming_suite import TrimmingSuite
-from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, new_topic, read_all
+from tests.storage.record_logs import PostgresRecordLogs, append, batch_of, read_all
 
 
 def key_of(topic_id: str, key: str, body: bytes, caller: str = "c", path: str = "/p") -> IdempotencyKey:
@@ -26,7 +26,7 @@ class RecordLogSuite(TrimmingSuite):
     # Append and read
 
     async def test_appended_records_are_read_back(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log:
             assert await append(log, topic, ["a", "b"]) == 0
             assert await append(log, topic, [{"c": None}]) == 2
@@ -37,7 +37,7 @@ class RecordLogSuite(TrimmingSuite):
             assert await read_all(again, topic) == ["a", "b", {"c": None}, 1, 2, 3]
 
     async def test_one_append_makes_one_batch(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log, record_log.open() as other:
             for size in (1, 3, 2):
                 await append(log, topic, range(size))
@@ -50,14 +50,14 @@ class RecordLogSuite(TrimmingSuite):
                 ]
 
     async def test_an_empty_partition_begins_and_ends_at_0(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log:
             assert await log.offsets(topic, [0, 7]) == {0: Offsets(0, 0, 0), 7: Offsets(0, 0, 0)}
             result = await log.read(topic, 0, 0, 1 << 20, 100)
             assert (list(result.batches), result.log_start_offset, result.log_end_offset) == ([], 0, 0)
 
     async def test_reading_at_or_behind_the_end_finds_nothing(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, "abc")
             for reader in (log, other):
@@ -66,7 +66,7 @@ class RecordLogSuite(TrimmingSuite):
                     assert (list(result.batches), result.log_end_offset) == ([], 3)
 
     async def test_the_log_end_of_a_read_covers_its_records(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, "ab")
             await other.read(topic, 0, 0, 1 << 20, 100)
@@ -76,7 +76,7 @@ class RecordLogSuite(TrimmingSuite):
             assert result.log_end_offset == 4
 
     async def test_reading_stops_at_a_limit(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log, record_log.open() as other:
             for number in range(20):
                 await append(log, topic, ["x" * 1000] * 5)
@@ -97,7 +97,7 @@ class RecordLogSuite(TrimmingSuite):
                     assert batches[-1].last_offset == last, (offset, max_bytes, max_records)
 
     async def test_a_record_larger_than_max_bytes_is_read_alone(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, ["small"])
             await append(log, topic, ["x" * 6_000_000])
@@ -109,14 +109,14 @@ class RecordLogSuite(TrimmingSuite):
                 assert await read_all(reader, topic) == ["small", "x" * 6_000_000, "last"]
 
     async def test_reads_work_with_a_small_cache(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open(cache_bytes=10_000) as log:
             values = [f"{number}-{'x' * 500}" for number in range(300)]
             await asyncio.gather(*(append(log, topic, [value]) for value in values))
             assert sorted(map(str, await read_all(log, topic))) == sorted(values)
 
     async def test_a_cached_read_never_contradicts_the_log(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log, record_log.open() as other:
             assert other.read_cached(topic, 0, 0, 1 << 20, 100) is None
             await append(log, topic, "abc")
@@ -129,7 +129,7 @@ class RecordLogSuite(TrimmingSuite):
             assert at_end is None or (not at_end.batches and at_end.log_end_offset == 3)
 
     async def test_the_ends_of_many_logs_are_learned_in_one_call(self, record_log: PostgresRecordLogs) -> None:
-        topics = [new_topic(), new_topic()]
+        topics = [await record_log.new_topic(), await record_log.new_topic()]
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topics[0], "abc", 1)
             places = [(topic, partition) for topic in topics for partition in range(3)]
@@ -144,7 +144,7 @@ class RecordLogSuite(TrimmingSuite):
     async def test_two_gateways_write_the_same_partitions_without_holes_or_overlaps(
         self, record_log: PostgresRecordLogs
     ) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as first, record_log.open() as second:
             written: dict[int, dict[int, list[object]]] = {0: {}, 1: {}}
 
@@ -166,7 +166,7 @@ class RecordLogSuite(TrimmingSuite):
     async def test_appends_of_several_partitions_and_of_single_ones_do_not_conflict(
         self, record_log: PostgresRecordLogs
     ) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as first, record_log.open() as second:
 
             async def several(log: PostgresRecordLog, name: str) -> None:
@@ -192,7 +192,7 @@ class RecordLogSuite(TrimmingSuite):
                 )
 
     async def test_a_refused_append_of_several_partitions_stores_nothing(self, record_log: PostgresRecordLogs) -> None:
-        topic, gone = new_topic(), new_topic()
+        topic, gone = await record_log.new_topic(), await record_log.new_topic()
         async with record_log.open() as log:
             await append(log, gone, "x")
             await log.delete_topic(gone, 1)
@@ -202,7 +202,7 @@ class RecordLogSuite(TrimmingSuite):
             assert await append(log, topic, "z") == 0
 
     async def test_a_bad_append_does_not_fail_its_neighbours(self, record_log: PostgresRecordLogs) -> None:
-        topic, gone = new_topic(), new_topic()
+        topic, gone = await record_log.new_topic(), await record_log.new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, ["first"])
             await append(log, gone, ["first"])
@@ -217,7 +217,7 @@ class RecordLogSuite(TrimmingSuite):
     async def test_a_large_append_of_several_partitions_is_stored_whole_or_not_at_all(
         self, record_log: PostgresRecordLogs
     ) -> None:
-        topic, gone = new_topic(), new_topic()
+        topic, gone = await record_log.new_topic(), await record_log.new_topic()
         large = [f"{number:>40000}" for number in range(10)]
         async with record_log.open() as log, record_log.open() as other:
             await append(log, gone, "x")
@@ -234,7 +234,7 @@ class RecordLogSuite(TrimmingSuite):
     # Idempotency keys
 
     async def test_a_repeat_with_a_key_gets_the_first_answer(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, "x")
             first = await log.appender.append(
@@ -253,7 +253,7 @@ class RecordLogSuite(TrimmingSuite):
             assert repeated.answer == b"[1, 0]"
 
     async def test_another_request_with_a_used_key_is_refused(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await log.appender.append([batch_of(topic, "a")], key_of(topic, "k", b"1"))
             for again in (log, other):
@@ -263,7 +263,7 @@ class RecordLogSuite(TrimmingSuite):
             assert await read_all(log, topic) == ["a"]
 
     async def test_a_key_belongs_to_caller_path_and_topic(self, record_log: PostgresRecordLogs) -> None:
-        topic, other_topic = new_topic(), new_topic()
+        topic, other_topic = await record_log.new_topic(), await record_log.new_topic()
         async with record_log.open() as log:
             keys = [
                 key_of(topic, "k", b"1"),
@@ -278,7 +278,7 @@ class RecordLogSuite(TrimmingSuite):
             assert len(await read_all(log, other_topic)) == 1
 
     async def test_concurrent_repeats_append_once(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as first, record_log.open() as second:
             results = await asyncio.gather(
                 *(log.appender.append([batch_of(topic, "ab")], key_of(topic, "k", b"1")) for log in (first, second) * 5)
@@ -287,7 +287,7 @@ class RecordLogSuite(TrimmingSuite):
             assert await read_all(first, topic) == ["a", "b"]
 
     async def test_a_refused_append_leaves_its_key_free(self, record_log: PostgresRecordLogs) -> None:
-        topic, gone = new_topic(), new_topic()
+        topic, gone = await record_log.new_topic(), await record_log.new_topic()
         async with record_log.open() as log:
             await append(log, gone, "x")
             await log.delete_topic(gone, 1)

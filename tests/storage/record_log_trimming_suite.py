@@ -7,7 +7,7 @@ from sharequeue_gateway.record_log.log import OffsetOutOfRange, Offsets, ReadRes
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
-from tests.storage.record_logs import Heard, PostgresRecordLogs, append, batch_of, new_topic, read_all
+from tests.storage.record_logs import Heard, PostgresRecordLogs, append, batch_of, read_all
 
 NOW_MS = 1_763_640_000_000
 
@@ -16,7 +16,7 @@ class TrimmingSuite:
     # Offsets by time
 
     async def test_offsets_are_found_by_timestamp(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log:
             assert await log.offset_for_timestamp(topic, 0, 0) is None
             await log.appender.append([batch_of(topic, "abc", timestamps=[100, 300, 200])])
@@ -31,7 +31,7 @@ class TrimmingSuite:
     # Trimming
 
     async def test_delete_records_moves_the_log_start(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log:
             await append(log, topic, range(5))
             await append(log, topic, range(5, 10))
@@ -49,7 +49,7 @@ class TrimmingSuite:
             assert (await log.offsets(topic, [0]))[0] == Offsets(3, 10, 10)
 
     async def test_an_emptied_partition_continues_its_offsets(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, range(5))
             assert await log.delete_records(topic, {0: -1}) == {0: 5}
@@ -62,7 +62,7 @@ class TrimmingSuite:
             assert await read_all(log, topic) == ["next", "and"]
 
     async def test_delete_records_holds_on_every_gateway(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, range(10))
             assert len(await read_all(other, topic)) == 10
@@ -80,7 +80,7 @@ class TrimmingSuite:
             assert await read_all(other, topic) == list(range(6, 10))
 
     async def test_retention_by_time(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log:
             for age_ms in (5000, 3000, 4000, 1000):
                 await log.appender.append([batch_of(topic, "ab", timestamps=[NOW_MS - age_ms - 10, NOW_MS - age_ms])])
@@ -95,7 +95,7 @@ class TrimmingSuite:
             assert await append(log, topic, ["next"]) == 8
 
     async def test_retention_by_bytes(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log:
             for _ in range(10):
                 await append(log, topic, ["x" * 1000])
@@ -108,7 +108,7 @@ class TrimmingSuite:
             assert (await log.offsets(topic, [0]))[0] == Offsets(7, 10, 10)
 
     async def test_a_deleted_topic_takes_no_appends_and_has_no_records(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as log, record_log.open() as other:
             await append(log, topic, "ab")
             await append(other, topic, "c", 1)
@@ -120,7 +120,7 @@ class TrimmingSuite:
                         await append(writer, topic, "z", partition)
 
     async def test_a_stale_writer_cannot_write_below_the_end(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         async with record_log.open() as stale, record_log.open() as other:
             await append(stale, topic, range(10))
             for _ in range(5):
@@ -131,7 +131,7 @@ class TrimmingSuite:
 
     async def test_a_stale_writer_appends_a_large_record_whole(self, record_log: PostgresRecordLogs) -> None:
         """Its record was encoded for another offset before, and is kept in that form alone."""
-        topic, large = new_topic(), "x" * 200_000
+        topic, large = await record_log.new_topic(), "x" * 200_000
         async with record_log.open() as stale, record_log.open() as other:
             await append(stale, topic, range(10))
             await append(other, topic, range(90))
@@ -141,7 +141,7 @@ class TrimmingSuite:
     # Watching
 
     async def test_another_gateways_append_is_noticed(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         heard = Heard()
         async with (
             record_log.open() as writer,
@@ -156,7 +156,7 @@ class TrimmingSuite:
         self, record_log: PostgresRecordLogs
     ) -> None:
         """Another gateway deleted the topic."""
-        topic = new_topic()
+        topic = await record_log.new_topic()
         heard = Heard()
         async with record_log.open() as writer, record_log.open(listener=heard) as reader:
             await append(writer, topic, "a")
@@ -168,7 +168,7 @@ class TrimmingSuite:
     async def test_an_empty_partition_is_queried_once_and_its_first_record_is_noticed(
         self, record_log: PostgresRecordLogs
     ) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         heard = Heard()
         async with record_log.open() as writer, record_log.open(listener=heard) as reader:
             empty = await reader.read(topic, 0, 0, 1 << 20, 100)
@@ -182,7 +182,7 @@ class TrimmingSuite:
             assert await append(writer, topic, "c", 1) == 0
 
     async def test_reading_the_ends_hides_no_append_from_a_watcher(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         heard = Heard()
         async with (
             record_log.open() as writer,
@@ -199,7 +199,7 @@ class TrimmingSuite:
             await asyncio.wait_for(heard.changes.get(), 60)
 
     async def test_a_moved_log_start_is_noticed(self, record_log: PostgresRecordLogs) -> None:
-        topic = new_topic()
+        topic = await record_log.new_topic()
         heard = Heard()
         async with (
             record_log.open() as writer,
@@ -213,7 +213,7 @@ class TrimmingSuite:
             assert (heard.log_start_offset, reader.known_log_start((topic, 0))) == (2, 2)
 
     async def test_a_local_append_is_reported_at_once(self, record_log: PostgresRecordLogs) -> None:
-        topic, heard = new_topic(), Heard()
+        topic, heard = await record_log.new_topic(), Heard()
         async with record_log.open(listener=heard) as log:
             await append(log, topic, "a", 2)
             assert heard.take_changes() == [(topic, 2)]
@@ -231,7 +231,7 @@ class TrimmingSuite:
     async def test_appends_of_one_commit_are_reported_once_for_each_partition(
         self, record_log: PostgresRecordLogs
     ) -> None:
-        topic, heard = new_topic(), Heard()
+        topic, heard = await record_log.new_topic(), Heard()
         async with record_log.open(listener=heard) as log:
             await append(log, topic, "a")
             await asyncio.gather(*(append(log, topic, "bc") for _ in range(20)))

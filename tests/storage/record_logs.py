@@ -64,6 +64,10 @@ class PostgresRecordLogs:
     def __init__(self, database_url: str) -> None:
         self.database_url = database_url
 
+    async def new_topic(self) -> str:
+        """Return the id of a topic with as many partitions as a test uses."""
+        return new_topic()
+
     @asynccontextmanager
     async def open(
         self,

@@ -8,12 +8,14 @@ import logging
 from collections.abc import Sequence
 
 from sharequeue.clock import Clock
+from sharequeue.protocol import capabilities
 from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
-from sharequeue_gateway.record_log.log import RecordLog, Removed
+from sharequeue_gateway.record_log.log import Removed
+from sharequeue_gateway.record_log.parts import Log
 from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
 from sharequeue_gateway.retention.heartbeats import Heartbeats
@@ -35,7 +37,7 @@ class Retention:
         self,
         metadata: Metadata,
         cluster: Cluster,
-        record_log: RecordLog,
+        record_log: Log,
         readers: Readers,
         housekeeping: Housekeeping,
         heartbeats: Heartbeats,
@@ -69,7 +71,8 @@ class Retention:
             )
         ruled = [(topic, rule_of(topic.config)) for topic in self._metadata.topics()]
         ruled = [(topic, rule) for topic, rule in ruled if not rule.idle]
-        spared = [topic for topic, rule in ruled if rule.by_readers]
+        spares = capabilities.RETENTION_UNSETTLED in self._record_log.capabilities
+        spared = [topic for topic, rule in ruled if spares and rule.by_readers]
         await self._heartbeats.renew([topic for topic in spared if self._cluster.sweeps(topic.topic_id, 0)])
         for topic, rule in ruled:
             mine = [place for place in range(topic.partitions) if self._cluster.sweeps(topic.topic_id, place)]
