@@ -8,11 +8,20 @@ from collections.abc import AsyncIterator, Callable
 import asyncpg
 import pytest
 from sharequeue_coordinator.coordinator import GroupCoordinator
+from sharequeue_coordinator.metadata import store
+from sharequeue_coordinator.metadata.store import TopicRow
 
-from sharequeue.protocol.errors import InvalidConfig, InvalidPartitions, TopicAlreadyExists, UnknownTopicOrPartition
+from sharequeue.protocol.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    StorageError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
 from sharequeue.repeats import Every
 from sharequeue.service.settings import SettingsError
 from sharequeue_kafka.cluster import KafkaCluster
+from sharequeue_kafka.settings import KafkaSettings
 from tests.kafka_log.brokers import Brokers
 from tests.kafka_log.clusters import cluster_of
 from tests.storage.group_coordinators import instance
@@ -117,5 +126,29 @@ def test_a_database_belongs_to_one_log(kafka: Brokers, database_url: str) -> Non
         with pytest.raises(SettingsError, match="PostgreSQL"):
             async with topics_in(kafka, database_url, "none"):
                 pass
+
+    asyncio.run(play())
+
+
+def test_without_kafka_calls_say_so_and_known_topics_stay(database_url: str) -> None:
+    async def play() -> None:
+        kafka = KafkaCluster(KafkaSettings("127.0.0.1:1", call_timeout_ms=10))
+        async with instance(database_url, "node", kafka=kafka) as (coordinator, _):
+            metadata, topics = coordinator.metadata, coordinator.topics
+            known = TopicRow(str(uuid.uuid4()), "known", 1, {"retention.ms": "5"})
+            await coordinator.query(store.insert_topic, await metadata.lead(), known)
+            await metadata.catch_up()
+            (described,) = await metadata.describe_topics(["known"], [])
+            assert described.config["retention.ms"] == "5"
+            for call in (
+                metadata.describe_topics(["other"], []),
+                topics.create("other", 1, {}),
+                topics.update("known", 2, {"retention.ms": "6"}, []),
+                topics.delete("known"),
+            ):
+                with pytest.raises(StorageError, match=r"Kafka cannot do it now.*127\.0\.0\.1:1"):
+                    await call
+            assert metadata.by_name == {"known": known}
+        await kafka.close()
 
     asyncio.run(play())
