@@ -133,7 +133,7 @@ class KafkaCluster:
                 )
                 found.append(KafkaTopic(name, topic_id, internal, led))
             elif error not in NOT_LEADER | {17, UNKNOWN_TOPIC_ID}:
-                raise KafkaError.of(error, f"topic {name or topic_id}")
+                raise KafkaError.of(error, at=f"topic {name or topic_id}")
         gone = set(self._topics) if asked is None else {topic_id for topic_id, _ in asked}
         for topic_id in gone:
             self._topics.pop(topic_id, None)
@@ -175,7 +175,7 @@ class KafkaCluster:
         if place.partition >= count:
             fault = f"{topic.name} has {count} partitions, and none with the number {place.partition}"
             raise KafkaError(3, "UNKNOWN_TOPIC_OR_PARTITION", fault, retriable=False, definite=True)
-        raise KafkaError.of(5, f"{topic.name}-{place.partition}")
+        raise KafkaError.of(5, at=f"{topic.name}-{place.partition}")
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int = -1, configs: Mapping[str, str] | None = None
@@ -197,7 +197,7 @@ class KafkaCluster:
         for topic in await self.topics([name]):
             if len(topic.partitions) >= partitions and all(each.leader >= 0 for each in topic.partitions):
                 return topic
-        raise KafkaError.of(5, f"topic {name}")
+        raise KafkaError.of(5, at=f"topic {name}")
 
     async def delete_topic(self, topic_id: str) -> None:
         """Delete a topic; one that is gone is no error."""

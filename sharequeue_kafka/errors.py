@@ -6,6 +6,7 @@ from aiokafka.errors import for_code
 
 NAMES: Final = {
     6: "NOT_LEADER_OR_FOLLOWER",
+    10: "MESSAGE_TOO_LARGE",
     41: "NOT_CONTROLLER",
     74: "FENCED_LEADER_EPOCH",
     75: "UNKNOWN_LEADER_EPOCH",
@@ -19,6 +20,10 @@ NAMES: Final = {
     106: "FETCH_SESSION_TOPIC_ID_ERROR",
 }
 """Where aiokafka has no name, or Kafka's older one."""
+DESCRIPTIONS: Final = {
+    10: "a record or a batch is larger than max.message.bytes of the topic",
+    87: "the topic takes no such record; one that is compacted needs a key",
+}
 NOT_LEADER: Final = frozenset({3, 5, 6, 9, 74, 75, 78})
 """The partition may be elsewhere: ask for metadata, and try again."""
 RETRIABLE: Final = NOT_LEADER | {7, 8, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 89, 103, 106}
@@ -48,11 +53,12 @@ class KafkaError(Exception):
         self.definite = definite
 
     @classmethod
-    def of(cls, code: int, message: str | None = None) -> Self:
-        """Make the error of a code that a broker answered."""
+    def of(cls, code: int, message: str | None = None, *, at: str = "") -> Self:
+        """Make the error of a code that a broker answered, with its message, or for what it was asked (`at`)."""
         known = for_code(code)
         name = NAMES.get(code) or (known.message if known.errno == code else f"ERROR_{code}")
-        said = message or getattr(known, "description", None) or name
+        said = message or DESCRIPTIONS.get(code) or getattr(known, "description", None) or name
+        said = f"{at}: {said}" if at else said
         return cls(code, name, said, retriable=code in RETRIABLE, definite=code not in IN_DOUBT)
 
     @classmethod

@@ -124,7 +124,7 @@ class Lane:
                 read = reads.pop(part.place)
                 end = part.last_stable if self._committed else part.high_watermark
                 if error_code:
-                    _refuse(read, KafkaError.of(error_code, f"{part.place}, offset {read.offset}"))
+                    _refuse(read, KafkaError.of(error_code, at=f"{part.place}, offset {read.offset}"))
                 elif not part.batches and read.offset < end and part.diverging is None:
                     self.waiting.appendleft(read)  # the answer had no room for it
                 elif not read.answer.done():

@@ -77,7 +77,7 @@ async def produce(
     except KafkaError as error:
         return dict.fromkeys(batches, error)
     return {
-        places[name, partition]: KafkaError.of(code, f"{name}-{partition}") if code else offset
+        places[name, partition]: KafkaError.of(code, at=f"{name}-{partition}") if code else offset
         for name, partitions in answer.topics
         for partition, code, offset, *_ in partitions
     }

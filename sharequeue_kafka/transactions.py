@@ -56,7 +56,7 @@ class Coordinator:
         if code in {14, 15, 16}:
             self._node = None
         if code:
-            raise KafkaError.of(code, f"transactional id {self._id!r}")
+            raise KafkaError.of(code, at=f"transactional id {self._id!r}")
         return answer
 
     async def begin(self, timeout_ms: int) -> Slot:

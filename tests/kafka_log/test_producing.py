@@ -48,7 +48,7 @@ def test_a_refused_call_fails_alone_and_the_next_go_on(kafka: Brokers) -> None:
             )
             faults = [each for each in found if isinstance(each, KafkaError)]
             assert [(each.name, each.definite, each.retriable) for each in faults][:1] == [
-                ("MESSAGE_SIZE_TOO_LARGE", True, False)
+                ("MESSAGE_TOO_LARGE", True, False)
             ]
             assert await producer.append(place, [new("d")]) == len(await read(cluster, place)) - 1
             absent = Place(str(uuid.uuid4()), 0)

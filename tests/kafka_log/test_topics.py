@@ -72,6 +72,8 @@ def test_a_topic_of_ours_is_a_topic_of_kafka(kafka: Brokers, database_url: str) 
             changed = await coordinator.topics.update(name, 3, {"segment.ms": "80000"}, ["retention.ms"])
             assert (changed.partitions, changed.config["segment.ms"]) == (3, "80000")
             assert changed.config["errors.deadletterqueue.group.enable"] == "true"
+            with pytest.raises(InvalidConfig, match=r"no\.such"):
+                await coordinator.topics.update(name, None, {}, ["no.such"])
             with pytest.raises(InvalidPartitions):
                 await coordinator.topics.update(name, 1, {}, [])
             await coordinator.topics.delete(name)

@@ -148,6 +148,7 @@ class KafkaTopics(TopicAdmin):
             theirs: dict[str, str | None] = {**_part(config, own=False)}
             theirs |= dict.fromkeys(each for each in reset if each not in OWN)
             try:
+                await self._check_names(name, theirs)
                 if theirs:
                     await self._kafka.incremental_alter_configs(name, theirs)
                 if wanted > topic.partitions:
@@ -174,6 +175,14 @@ class KafkaTopics(TopicAdmin):
             if topic.topic_id in self._metadata.by_id:
                 await super()._mark_deleting(topic)
         self._metadata.look()
+
+    async def _check_names(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        """Raises: InvalidConfig: Kafka has no such setting, but would take it back to its default."""
+        reset = {name for name, value in changes.items() if value is None and name not in TOPIC_CONFIGS}
+        if reset:
+            unknown = reset - (await self._kafka.describe_configs([topic])).get(topic, {}).keys()
+            if unknown:
+                raise InvalidConfig(f"Kafka has no setting of topics with the name {min(unknown)!r}")
 
     async def _settings(self, name: str, given: Mapping[str, str | None]) -> dict[str, str]:
         """Ask for Kafka's settings of a topic. The broker that answers may not know yet what was `given`."""
