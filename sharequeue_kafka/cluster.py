@@ -78,6 +78,9 @@ class KafkaCluster:
         self._controller = -1
         self.cluster_id = ""
         self._topics: dict[str, KafkaTopic] = {}
+        self._stale: set[str] = set()
+        self._present: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Reach a broker and learn the others. Raises: KafkaError when none answers."""
@@ -149,8 +152,18 @@ class KafkaCluster:
         return self._topics.get(topic_id) or next(iter(await self._metadata([(topic_id, None)])), None)
 
     async def refresh(self, topic_ids: Iterable[str]) -> None:
-        """Learn again where topics are led."""
-        await self._metadata([(topic_id, None) for topic_id in {*topic_ids}])
+        """Learn again where topics are led. Those who ask while an answer is awaited share the next request."""
+        self._stale.update(topic_ids)
+        if self._next is None:
+            self._next = asyncio.create_task(self._refresh(self._present))
+        await asyncio.shield(self._next)
+
+    async def _refresh(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        self._present, self._next = self._next, None
+        asked, self._stale = self._stale, set()
+        await self._metadata([(topic_id, None) for topic_id in asked])
 
     def known_leader(self, place: Place) -> Leader | None:
         """Say where a partition is led, as far as it was learned."""

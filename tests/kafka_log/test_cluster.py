@@ -80,6 +80,27 @@ def test_ends_times_and_epochs_of_logs(kafka: Brokers) -> None:
     asyncio.run(play())
 
 
+def test_many_who_look_for_leaders_share_a_request(kafka: Brokers) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster, cluster_of(kafka) as cold:
+            _, places = await new_topic(cluster, 50)
+            sent: list[object] = []
+            send = cold.send_any
+
+            async def counted(request: object) -> object:
+                sent.append(request)
+                return await send(request)
+
+            cold.send_any = counted  # type: ignore[method-assign]
+            leaders = await asyncio.gather(*map(cold.leader, places))
+            assert {leader.node for leader in leaders} == {1}
+            assert len(sent) <= 2
+            await asyncio.gather(*(cold.refresh([place.topic_id]) for place in places))
+            assert len(sent) <= 4
+
+    asyncio.run(play())
+
+
 def test_without_a_broker_the_error_says_which_was_tried() -> None:
     async def play() -> None:
         cluster = KafkaCluster(KafkaSettings("127.0.0.1:1", call_timeout_ms=10))
