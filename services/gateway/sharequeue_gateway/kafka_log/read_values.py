@@ -20,6 +20,7 @@ from sharequeue_http.forms import nesting
 from sharequeue_kafka.batches import KafkaRecord, ReadBatch
 
 _OURS: Final = frozenset({VALUE_HEADER, APPEND_HEADER})
+_NO_KEY: Final = b',"key":null'
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_all: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -42,20 +43,23 @@ def batch_of(read: ReadBatch, value_format: str, max_depth: int) -> RecordBatch:
 
 def tails_of(records: Sequence[KafkaRecord], value_format: str, max_depth: int) -> list[bytes]:
     """The tails of records of one topic."""
-    values = [b"" if record.value is None else record.value for record in records]
+    values = [b"null" if record.value is None else record.value for record in records]
     json = value_format in ("auto", "json") and _all_json(values, max_depth)
-    tails = []
-    for record, value in zip(records, values, strict=True):
-        encoded = any(name == VALUE_HEADER for name, _ in record.headers)
-        if record.value is None:
-            member = b',"value":null'
-        elif json and not encoded:
-            member = b',"value":' + value
-        else:
-            member = _value(value, "bytes" if encoded else value_format, max_depth)
-        headers = _headers(record.headers) if record.headers else b""
-        tails.append(b',"timestamp_ms":%d%b%b%b}' % (max(record.timestamp_ms, 0), _key(record.key), member, headers))
-    return tails
+    return [
+        b',"timestamp_ms":%d%b,"value":%b}'
+        % (record.timestamp_ms, _NO_KEY if record.key is None else _key(record.key), value)
+        if json and not record.headers and record.timestamp_ms >= 0
+        else _tail(record, value_format, max_depth)
+        for record, value in zip(records, values, strict=True)
+    ]
+
+
+def _tail(record: KafkaRecord, value_format: str, max_depth: int) -> bytes:
+    key = _NO_KEY if record.key is None else _key(record.key)
+    encoded = any(name == VALUE_HEADER for name, _ in record.headers)
+    member = _value(record.value, "bytes" if encoded else value_format, max_depth)
+    headers = _headers(record.headers) if record.headers else b""
+    return b',"timestamp_ms":%d%b%b%b}' % (max(record.timestamp_ms, 0), key, member, headers)
 
 
 def _all_json(values: Sequence[bytes], max_depth: int) -> bool:
@@ -66,12 +70,14 @@ def _all_json(values: Sequence[bytes], max_depth: int) -> bool:
             text.decode()
         if nesting.suspects(values, max_depth):
             return False
-        return [bytes(each) for each in _decode_all(text)] == values
+        return list(map(bytes, _decode_all(text))) == values
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return False
 
 
-def _value(value: bytes, value_format: str, max_depth: int) -> bytes:
+def _value(value: bytes | None, value_format: str, max_depth: int) -> bytes:
+    if value is None:
+        return b',"value":null'
     try:
         if value_format == "text":
             return b',"value":' + _encode(value.decode())
@@ -86,9 +92,7 @@ def _value(value: bytes, value_format: str, max_depth: int) -> bytes:
     return b',"value_base64":"%b"' % base64.b64encode(value)
 
 
-def _key(key: bytes | None) -> bytes:
-    if key is None:
-        return b',"key":null'
+def _key(key: bytes) -> bytes:
     try:
         return b',"key":' + _encode(key.decode())
     except UnicodeDecodeError:
