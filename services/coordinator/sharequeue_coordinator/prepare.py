@@ -37,7 +37,6 @@ async def open_pool(url: str, learn: Learn) -> Any:
 async def prepare(settings: Settings) -> Service:
     """Take the free shards, and make the application and its loops.
     Raises: the fault of a store that cannot be reached."""
-
     time_line = TimeLine()
 
     async def connect() -> Any:
@@ -56,10 +55,7 @@ async def prepare(settings: Settings) -> Service:
     pool = await open_pool(settings.database_url, time_line.learn)
     database = Database(pool, ownership, time_line, PostgresHealth(connect, TRY_WRITE))
     await database.health.look()
-    brokers = kafka_settings(settings)
-    kafka = None if brokers is None else KafkaCluster(brokers)
-    if kafka is not None:
-        await kafka.start()
+    kafka = await _kafka_of(settings)
     share_coordinators = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
     coordinator = GroupCoordinator(
         database,
@@ -106,3 +102,13 @@ async def prepare(settings: Settings) -> Service:
     )
     operations = coordinator_operations(database.health, ownership, share_coordinators)
     return Service(app, ownership.instance.url, loops, operations, stop=stop, close=close)
+
+
+async def _kafka_of(settings: Settings) -> KafkaCluster | None:
+    """Return the cluster whose topics the coordinator has; None: they are in its database."""
+    brokers = kafka_settings(settings)
+    if brokers is None:
+        return None
+    kafka = KafkaCluster(brokers)
+    await kafka.start()
+    return kafka
