@@ -235,7 +235,11 @@ class Endpoint:
                 request = self._decode(exchange.query, raw)
             call = Call(exchange, path, raw, request, request_id, caller)
             raw, request = b"", None  # so that the handler can free both as early as possible
-            result = await (self._handler(call) if self._guard is None else self._guarded(self._guard, call))
+            if self._guard is None:
+                result = await self._handler(call)
+            else:
+                call.refused = await self._guard.check(caller, self.api, path, call.request)
+                result = self._guard.served(caller, self.api, call, await self._handler(call))
             if isinstance(result, Answer | Stream):
                 return result
             return Answer(b"", headers=()) if self.api.status == 204 else Answer(encode(result))
@@ -248,11 +252,6 @@ class Endpoint:
                 admission.bytes -= taken
             elif admission is not None:
                 admission.give(taken, caller.principal)
-
-    async def _guarded(self, guard: Guard, call: Call) -> Any:
-        """Serve a call as its caller's rights are. Raises: ApiError."""
-        call.refused = await guard.check(call.caller, self.api, call.path, call.request)
-        return guard.served(call.caller, self.api, call, await self._handler(call))
 
     def _decode(self, query: bytes, raw: bytes) -> Any:
         """The request as the call's type; None if it has none. Raises: InvalidRequest."""

@@ -673,8 +673,7 @@ def _apis(
     at_work = GroupsAtWork(
         base.database.query, cluster, record_log, leading.leader, leading.dead_letters, delivering.members, clock
     )
-    book = base.access
-    owners = Owners(None if book is None else lambda: book.rights)
+    owners = Owners(base.access)
     producer = Producer(metadata, record_log.appender, record_log.transactions, clock, settings.max_value_depth)
     arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, settings.max_value_depth)
     rules = UniqueRules(record_log.unique, base.share_coordinator)

@@ -5,10 +5,10 @@ principal there. So what it began goes on when it sends a key, and with `authent
 """
 
 import hashlib
-from collections.abc import Callable
 from typing import Final
 
 from sharequeue.protocol.access.rights import ANONYMOUS, CLUSTER_NAME, Operation, ResourceType, Rights
+from sharequeue_gateway.access.book import AccessBook
 from sharequeue_gateway.producing.producer import Prepared, key_of
 from sharequeue_gateway.record_log.log import IdempotencyKey
 from sharequeue_gateway.record_log.owner import ANYBODY, Owner, owner_of
@@ -18,17 +18,21 @@ _ANONYMOUS: Final = owner_of("", (), ("",))
 
 
 class Owners:
-    """Answers from memory. `rights`: those that hold now; None: nobody has a principal."""
+    """Answers from memory. `book`: None: nobody has a principal."""
 
-    def __init__(self, rights: Callable[[], Rights] | None) -> None:
-        self._rights = rights
+    def __init__(self, book: AccessBook | None) -> None:
+        self._book = book
         self._known: dict[tuple[str, Operation, bool], Owner] = {}
         """What was answered before, by the rights of then."""
         self._known_by: Rights | None = None
 
     def of(self, principal: str) -> Owner:
         """Whose transactions a caller may use. `principal`: as `Caller.principal`."""
-        return self._owner(principal, Operation.WRITE) if principal else ANYBODY
+        if self._book is not None and self._book.rights is self._known_by:
+            known = self._known.get((principal, Operation.WRITE, True))
+            if known is not None:
+                return known
+        return self._owner(principal, Operation.WRITE)
 
     def seen(self, principal: str) -> str:
         """Patterns of the transactions that a caller may describe."""
@@ -48,11 +52,11 @@ class Owners:
         )
 
     def _owner(self, principal: str, operation: Operation, *, of_nobody: bool = True) -> Owner:
-        if self._rights is None or not principal:
+        if self._book is None or not principal:
             return ANYBODY
         if principal == ANONYMOUS:
             return _ANONYMOUS
-        rights = self._rights()
+        rights = self._book.rights
         if rights is not self._known_by:
             self._known, self._known_by = {}, rights
         owner = self._known.get((principal, operation, of_nobody))
