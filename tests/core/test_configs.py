@@ -47,6 +47,7 @@ OTHERS = {
     "share.retry.backoff.ms": ("", ""),
     "share.throttle.released": ("false", "true"),
     "share.isolation.level": ("read_uncommitted", "read_uncommitted"),
+    "share.outcomes.keep.ms": ("0", "0"),
     "share.renew.acknowledge.enable": ("true", "true"),
     "share.paused": ("false", "false"),
     "share.assignor.offload.enable": ("true", "true"),

@@ -16,6 +16,7 @@ DEFAULTS = {
     "share.auto.offset.reset": "earliest",
     "share.isolation.level": "read_uncommitted",
     "share.renew.acknowledge.enable": "true",
+    "share.outcomes.keep.ms": "0",
     "share.paused": "false",
     "share.assignment.interval.ms": "1000",
     "share.retry.backoff.ms": "",

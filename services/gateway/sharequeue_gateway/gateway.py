@@ -419,9 +419,9 @@ def _record_log(base: Base, listener: LogListener, settings: Settings) -> Log:
 
 
 def _leading(base: Base, settings: Settings) -> Leading:
-    clock, cluster = base.clock, base.cluster
+    clock, cluster, query = base.clock, base.cluster, base.database.query
     activity = Activity(
-        base.database.query,
+        query,
         clock,
         base.metadata.name_of,
         flush_ms=settings.activity_flush_ms,
@@ -458,21 +458,19 @@ def _leading(base: Base, settings: Settings) -> Leading:
     )
     return Leading(
         record_log=record_log,
-        mover=Mover(
-            base.database.query, record_log.scheduled, record_log.schedules, partial(cluster.sweeps, "scheduled", 0)
-        ),
+        mover=Mover(query, record_log.scheduled, record_log.schedules, partial(cluster.sweeps, "scheduled", 0)),
         append_news=append_news,
         leader=leader,
         led=led,
         loads=loads,
         dead_letters=dead_letters,
         persister=persister,
-        pending=PendingTransactions(leader, led, base.database.query, base.metadata, cluster, clock),
+        pending=PendingTransactions(leader, led, query, base.metadata, cluster, clock),
         activity=activity,
         readers=readers,
         floors=Floors(leader, led, readers, clock, interval_ms=settings.floor_interval_ms),
         backlog=BacklogLook(
-            base.database.query,
+            query,
             cluster,
             clock,
             base.metadata,
