@@ -36,6 +36,7 @@ import sharequeue.api.GroupsApi;
 import sharequeue.api.OperationsApi;
 import sharequeue.api.RecordsApi;
 import sharequeue.api.ReportsApi;
+import sharequeue.api.ScheduledApi;
 import sharequeue.api.TopicsApi;
 import sharequeue.api.TransactionsApi;
 import sharequeue.model.FetchRequest;
@@ -52,6 +53,7 @@ final class Contract {
           TopicsApi.class,
           GroupsApi.class,
           ReportsApi.class,
+          ScheduledApi.class,
           AuditApi.class,
           OperationsApi.class);
   private static final ObjectMapper JSON = ApiClient.createDefaultObjectMapper();

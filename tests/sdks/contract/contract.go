@@ -169,6 +169,20 @@ var calls = map[string]called{
 	"readRecords": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
 		return c.ReadRecordsWithResponse(ctx, g.text("topic"), g.partition(), as[*api.ReadRecordsParams](g.parameters))
 	},
+	"scheduleRecords": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		parameters := as[*api.ScheduleRecordsParams](g.parameters)
+		return c.ScheduleRecordsWithResponse(ctx, g.text("topic"), parameters, as[api.ScheduleRequest](g.body))
+	},
+	"listScheduledRecords": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.ListScheduledRecordsWithResponse(ctx, g.text("topic"), as[*api.ListScheduledRecordsParams](g.parameters))
+	},
+	"cancelScheduledRecords": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		return c.CancelScheduledRecordsWithResponse(ctx, g.text("topic"), as[api.CancelScheduledRequest](g.body))
+	},
+	"lookUpRecord": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
+		offset := as[int64](g.path["offset"])
+		return c.LookUpRecordWithResponse(ctx, g.text("group"), g.text("topic"), g.partition(), offset)
+	},
 	"listRecordBatches": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
 		parameters := as[*api.ListRecordBatchesParams](g.parameters)
 		return c.ListRecordBatchesWithResponse(ctx, g.text("topic"), g.partition(), parameters)

@@ -41,6 +41,8 @@ BODIES = {
     "deleteRecords": "DeleteRecordsRequest",
     "replaceRecordBatches": "ReplaceRecordBatchesRequest",
     "produceRecords": "ProduceRequest",
+    "scheduleRecords": "ScheduleRequest",
+    "cancelScheduledRecords": "CancelScheduledRequest",
     "fetchRecords": "FetchRequest",
     "beginTransaction": "BeginTransactionRequest",
     "commitTransaction": "CommitTransactionRequest",

@@ -108,6 +108,11 @@ const CALLS: Record<string, (client: Gateway, given: Given) => Promise<Answered>
   listRecordBatches: (client, given) => client.GET("/v1/topics/{topic}/partitions/{partition}/batches", given),
   replaceRecordBatches: (client, given) =>
     client.POST("/v1/topics/{topic}/partitions/{partition}/replace-batches", given),
+  scheduleRecords: (client, given) => client.POST("/v1/topics/{topic}/scheduled", given),
+  listScheduledRecords: (client, given) => client.GET("/v1/topics/{topic}/scheduled", given),
+  cancelScheduledRecords: (client, given) => client.POST("/v1/topics/{topic}/cancel-scheduled", given),
+  lookUpRecord: (client, given) =>
+    client.GET("/v1/share-groups/{group}/topics/{topic}/partitions/{partition}/records/{offset}", given),
   fetchRecords: (client, given) => client.POST("/v1/share-groups/{group}/fetch", given),
   acknowledgeRecords: (client, given) => client.POST("/v1/share-groups/{group}/acknowledge", given),
   beginTransaction: (client, given) => client.POST("/v1/transactions", given),
