@@ -20,7 +20,7 @@ NEWEST: Final = "4.4.0"
 VERSION: Final = os.environ.get("SHAREQUEUE_TEST_KAFKA_VERSION", NEWEST)
 CLUSTER_ID: Final = "c2hhcmVxdWV1ZS10ZXN0cw"  # 16 bytes in base64
 STARTED: Final = "Kafka Server started"
-DEADLINE_S: Final = 120.0  # for a hang
+DEADLINE_S: Final = 300.0  # for a hang
 
 
 def jars(version: str = VERSION) -> Path:
