@@ -18,7 +18,7 @@ NAMES: Final = (
 
 
 def kafka_settings(settings: Any) -> KafkaSettings | None:
-    """How to reach the brokers, from the settings of a service; None: PostgreSQL has the records."""
+    """Say how to reach the brokers, from the settings of a service; None: PostgreSQL has the records."""
     if settings.record_log != KAFKA:
         return None
     return KafkaSettings(**{name: getattr(settings, f"kafka_{name}") for name in NAMES})
