@@ -21,7 +21,7 @@ class Settings(CoordinatorSettings, frozen=True, kw_only=True):
     """PostgreSQL with the schema `groups`."""
     share_coordinator_url: str
     """The URL of one share coordinator, or of several, separated by commas."""
-    record_log: Literal["postgresql", "kafka"] = "postgresql"
+    record_log: Literal["postgres", "kafka"] = "postgres"
     """Where the records are. With `kafka` the topics are those of a Kafka cluster: [kafka.md](kafka.md). Set it and the
     settings that begin with `kafka_` at the gateways too."""
     kafka_bootstrap_servers: str = ""

@@ -37,7 +37,7 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
     """The URL of one group coordinator, or of several, separated by commas. Each instance names all others."""
     share_coordinator_url: str
     """The URL of one share coordinator, or of several, separated by commas."""
-    record_log: Literal["postgresql", "kafka"] = "postgresql"
+    record_log: Literal["postgres", "kafka"] = "postgres"
     """Where the records are. With `kafka` the topics are those of a Kafka cluster: [kafka.md](kafka.md). Set it and the
     settings that begin with `kafka_` at the group coordinator too."""
     kafka_bootstrap_servers: str = ""
