@@ -44,8 +44,8 @@ COUNT: Final = click.IntRange(1, 64)
 @click.option("--redis-url", help="use this Redis, not the embedded one: redis://…")
 @click.option(
     "--record-log",
-    type=click.Choice(["postgresql", "kafka"]),
-    default="postgresql",
+    type=click.Choice(["postgres", "kafka"]),
+    default="postgres",
     show_default=True,
     help="where the records are; kafka needs --kafka",
 )

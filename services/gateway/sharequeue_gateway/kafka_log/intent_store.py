@@ -1,0 +1,66 @@
+"""The SQL of intents, one function per statement."""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from sharequeue_gateway.kafka_log.intents import Intent, Kind, Part
+from sharequeue_gateway.record_log.store import Connection
+
+_COLUMNS: Final = """subject, intent_id::text, transactional_id, producer_id, producer_epoch, topic_id::text, partitions,
+  ends, leader_epochs, records, kind, outcome"""
+_AGE_MS: Final = "(extract(epoch FROM clock_timestamp() - began_at) * 1000)::bigint"
+
+
+class OpenIntent(NamedTuple):
+    """`age_ms`: the time since it began, by PostgreSQL's clock."""
+
+    intent: Intent
+    age_ms: int
+
+
+async def begin(connection: Connection, intent: Intent) -> bool:
+    """Store an intent. Returns: False if its subject has one. Waits for a transaction that stores or removes one."""
+    begun = await connection.fetchval(
+        """INSERT INTO log.append_intents (subject, intent_id, transactional_id, producer_id, producer_epoch, topic_id,
+             partitions, ends, leader_epochs, records, kind, outcome)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+           ON CONFLICT (subject) DO NOTHING RETURNING 1""",
+        *intent[:6],
+        *map(list, zip(*intent.parts, strict=True)),
+        intent.kind,
+        intent.outcome,
+    )
+    return begun is not None
+
+
+async def find(connection: Connection, subject: int) -> OpenIntent | None:
+    row = await connection.fetchrow(
+        f"SELECT {_COLUMNS}, {_AGE_MS} FROM log.append_intents WHERE subject = $1", subject
+    )
+    return None if row is None else _open(row)
+
+
+async def find_old(connection: Connection, least_age_ms: int, most: int) -> list[OpenIntent]:
+    """The oldest intents of at least this age."""
+    rows = await connection.fetch(
+        f"""SELECT {_COLUMNS}, {_AGE_MS} FROM log.append_intents
+            WHERE began_at <= clock_timestamp() - make_interval(secs => $1) ORDER BY began_at LIMIT $2""",
+        least_age_ms / 1000,
+        most,
+    )
+    return [_open(row) for row in rows]
+
+
+async def remove(connection: Connection, intent: Intent) -> bool:
+    """Remove an intent. Returns: False if another one has done that."""
+    removed = await connection.fetchval(
+        "DELETE FROM log.append_intents WHERE subject = $1 AND intent_id = $2 RETURNING 1",
+        intent.subject,
+        intent.intent_id,
+    )
+    return removed is not None
+
+
+def _open(row: Sequence[Any]) -> OpenIntent:
+    parts = [Part(*part) for part in zip(*row[6:10], strict=True)]
+    return OpenIntent(Intent(*row[:6], parts, Kind(row[10]), row[11]), row[12])
