@@ -57,6 +57,7 @@ LEASE_HELD: Final = Rule("taking a name whose lease has not ended, or a shard wi
 OLD_KEYS: Final = Rule("removing old idempotency keys that another process reads, such as a backup", 300.0)
 APPEND_NEWS: Final = Rule("announcing the next appends to other gateways; the first go at once", 0.003)
 APPEND: Final = Rule("an append, or the end of a transaction, that PostgreSQL did not take", 0.1)
+INTENT: Final = Rule("an append to Kafka whose earlier try is open, or a look whether that one has ended", 0.05, 0.5)
 DEAD_LETTER: Final = Rule("writing a dead letter; `dead_letter_retry_max_ms` is the longest pause", 0.4, math.inf)
 TRUNCATED: Final = Rule("looking whether Kafka has cut a log", 0.5)
 REDIS_SILENT: Final = Rule("asking a Redis that does not answer", 0.5)

@@ -76,8 +76,8 @@ async def fence(cluster: KafkaCluster, transactional_id: str, timeout_ms: int = 
 class Call:
     """Records of one caller, for the life that it named."""
 
-    def __init__(self, slot: Slot, parts: Mapping[Place, Sequence[NewRecord]]) -> None:
-        self.slot, self.parts = slot, parts
+    def __init__(self, slot: Slot, parts: Mapping[Place, Sequence[NewRecord]], alone: bool = False) -> None:
+        self.slot, self.parts, self.alone = slot, parts, alone
         self.offsets: asyncio.Future[dict[Place, int]] = asyncio.get_running_loop().create_future()
 
     def refuse(self, error: KafkaError) -> None:
@@ -115,7 +115,9 @@ class Lane:
     async def run(self) -> None:
         """Append until nothing waits."""
         while self.waiting:
-            calls, self.waiting = self.waiting[:MOST_CALLS], self.waiting[MOST_CALLS:]
+            alone = next((index for index, call in enumerate(self.waiting) if call.alone), MOST_CALLS)
+            count = min(max(alone, 1), MOST_CALLS)
+            calls, self.waiting = self.waiting[:count], self.waiting[count:]
             try:
                 await self._run(calls)
             finally:
@@ -231,6 +233,7 @@ class Lane:
             code, name, retriable = 87, "INVALID_RECORD", False
         if isinstance(fault, KafkaError):
             code, name, retriable = fault.code, fault.name, fault.retriable or fault.code in FENCED
+        retriable = retriable or (definite and len(calls) > 1)  # one of them is at fault: each may be tried alone
         for call in calls:
             call.refuse(KafkaError(code, name, str(fault), retriable=retriable, definite=definite))
 
@@ -249,13 +252,17 @@ class TransactionalSlots:
         lane.taken += 1
         return await lane.life()
 
-    async def append(self, slot: Slot, parts: Mapping[Place, Sequence[NewRecord]]) -> dict[Place, int]:
+    async def append(
+        self, slot: Slot, parts: Mapping[Place, Sequence[NewRecord]], *, alone: bool = False
+    ) -> dict[Place, int]:
         """Append to all places in one transaction and commit; answers the first offset of each.
+
+        `alone`: no other call shares the transaction, whose records the broker might refuse.
 
         Raises: KafkaError; definite when the slot's life was over before it began, or the transaction was aborted.
         """
         lane = self._lanes[slot.transactional_id]
-        call = Call(slot, parts)
+        call = Call(slot, parts, alone)
         lane.waiting.append(call)
         if lane.task is None or lane.task.done():
             lane.task = asyncio.create_task(lane.run())

@@ -10,8 +10,9 @@ FAILED_LOOKS: Final = OfEachService(
     Counter, "sharequeue_failed_looks", "Failed rounds of a loop in the background; the log says why.", ("loop",)
 )
 Loop = Literal[
-    "activity", "backlog", "empty_groups", "feed", "floors", "gateways", "housekeeping", "leases", "log_ends", "members",
-    "outcomes", "pending_records", "purge", "readers", "retention", "samples", "scheduled", "topics", "transactions",
+    "activity", "backlog", "empty_groups", "feed", "floors", "gateways", "housekeeping", "intents", "leases", "log_ends",
+    "members", "outcomes", "pending_records", "purge", "readers", "retention", "samples", "scheduled", "topics",
+    "transactions",
 ]  # fmt: skip
 
 

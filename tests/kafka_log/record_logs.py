@@ -49,8 +49,9 @@ class KafkaRecordLogs:
         listener: LogListener | None = None,
         interest: Callable[[], Iterable[TopicIdPartition]] = tuple,
         restarted: "asyncio.Queue[tuple[TopicIdPartition, int]] | None" = None,
+        name: str = "",
     ) -> AsyncIterator[LogOfTest]:
-        """`restarted`: gets where the groups of a log that was cut are to start."""
+        """`name`: of the gateway. `restarted`: gets where the groups of a log that was cut are to start."""
 
         async def restart(place: TopicIdPartition, offset: int) -> None:
             if restarted is not None:
@@ -70,6 +71,7 @@ class KafkaRecordLogs:
                 max_depth=64,
                 transactions=DEFAULTS,
                 scheduled=(1000, 1 << 20),
+                name=name or f"test-{uuid.uuid4().hex[:8]}",
             )
             log.cluster = cluster
             loops = asyncio.create_task(log.run(interest))
@@ -88,5 +90,8 @@ def open_log(
     heard: Heard | None = None,
     cache_bytes: int = 64 << 20,
     restarted: "asyncio.Queue[tuple[TopicIdPartition, int]] | None" = None,
+    name: str = "",
 ) -> contextlib.AbstractAsyncContextManager[LogOfTest]:
-    return KafkaRecordLogs(brokers, database_url).open(cache_bytes=cache_bytes, listener=heard, restarted=restarted)
+    return KafkaRecordLogs(brokers, database_url).open(
+        cache_bytes=cache_bytes, listener=heard, restarted=restarted, name=name
+    )

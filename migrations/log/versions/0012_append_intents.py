@@ -7,8 +7,8 @@ down_revision = "log_11"
 
 
 def upgrade() -> None:
-    """One row for each append that has begun and whose outcome is not written. The n-th entries of `partitions`, `ends`,
-    `leader_epochs` and `records` belong together."""
+    """One row for each append that has begun and whose outcome is not written. The n-th entries of `partitions`,
+    `ends`, `leader_epochs` and `records` belong together."""
     op.execute("""
         CREATE TABLE log.append_intents (
             subject bigint PRIMARY KEY,

@@ -3,7 +3,7 @@
 from sharequeue.stack.migrate import execute
 
 revision = "log_13"
-down_revision = "log_11"
+down_revision = "log_12"
 
 
 def upgrade() -> None:

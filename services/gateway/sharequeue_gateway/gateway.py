@@ -407,6 +407,7 @@ def _record_log(base: Base, listener: LogListener, settings: Settings) -> Log:
             max_depth=settings.max_value_depth,
             transactions=_transaction_options(settings),
             scheduled=(settings.max_scheduled_records, settings.max_scheduled_bytes),
+            name=f"{base.redis_keys.cluster_id}-{base.cluster.me.node_id}",
         )
     return PostgresRecordLog(
         base.database,

@@ -31,7 +31,7 @@ from sharequeue_gateway.record_log.log import DeadLetterRow, OffsetOutOfRange, R
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import DeadLetter
 from sharequeue_http.forms import codec, nesting
-from sharequeue_http.forms.errors import ApiError
+from sharequeue_http.forms.errors import ApiError, InvalidRequest, TooLarge
 from sharequeue_http.log import Tally, fields
 
 log = logging.getLogger(__name__)
@@ -233,10 +233,13 @@ class DeadLetterWriter:
             reason = f"the headers alone exceed the {limit} bytes that topic {destination.name!r} takes"
             if fitting:
                 partition = led.key.partition % destination.partitions
-                await self._dead_letter_log.append(
-                    destination.topic_id, partition, fitting, leader_epoch=led.machine.leader_epoch
-                )
-                metrics.DEAD_LETTERS[group_id].inc(len(fitting))
+                try:
+                    await self._dead_letter_log.append(
+                        destination.topic_id, partition, fitting, leader_epoch=led.machine.leader_epoch
+                    )
+                    metrics.DEAD_LETTERS[group_id].inc(len(fitting))
+                except (TooLarge, InvalidRequest) as fault:
+                    refused, reason = rows, fault.detail
         if not refused:
             return None
         await self._dead_letter_log.park([row._replace(cause=reason) for row in refused], led.machine.leader_epoch)

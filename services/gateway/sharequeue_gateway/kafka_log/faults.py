@@ -6,7 +6,7 @@ from sharequeue.protocol.errors import StorageError, UnknownTopicOrPartition
 from sharequeue_http.forms.errors import ApiError, InvalidRequest, RequestTimedOut, TooLarge
 from sharequeue_kafka.errors import KafkaError
 
-_MISSING: Final = {"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID"}
+MISSING: Final = {"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID"}
 _TOO_LARGE: Final = {"MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
 _INVALID: Final = {"INVALID_RECORD", "INVALID_TIMESTAMP", "CORRUPT_MESSAGE"}
 
@@ -14,7 +14,7 @@ _INVALID: Final = {"INVALID_RECORD", "INVALID_TIMESTAMP", "CORRUPT_MESSAGE"}
 def append_error(fault: KafkaError) -> ApiError:
     """What an append answers: a refusal by the broker is the caller's to mend; without an answer, it may have
     happened."""
-    if fault.name in _MISSING:
+    if fault.name in MISSING:
         return UnknownTopicOrPartition("Kafka has deleted the topic, or the partition", definite=fault.definite)
     if fault.name in _TOO_LARGE:
         return TooLarge(

@@ -34,9 +34,7 @@ async def begin(connection: Connection, intent: Intent) -> bool:
 
 
 async def find(connection: Connection, subject: int) -> OpenIntent | None:
-    row = await connection.fetchrow(
-        f"SELECT {_COLUMNS}, {_AGE_MS} FROM log.append_intents WHERE subject = $1", subject
-    )
+    row = await connection.fetchrow(f"SELECT {_COLUMNS}, {_AGE_MS} FROM log.append_intents WHERE subject = $1", subject)
     return None if row is None else _open(row)
 
 
@@ -63,4 +61,6 @@ async def remove(connection: Connection, intent: Intent) -> bool:
 
 def _open(row: Sequence[Any]) -> OpenIntent:
     parts = [Part(*part) for part in zip(*row[6:10], strict=True)]
-    return OpenIntent(Intent(*row[:6], parts, Kind(row[10]), row[11]), row[12])
+    subject, intent_id, transactional_id, producer_id, epoch, topic_id = row[:6]
+    producer = (transactional_id, producer_id, epoch)
+    return OpenIntent(Intent(subject, intent_id, *producer, topic_id, parts, Kind(row[10]), row[11]), row[12])

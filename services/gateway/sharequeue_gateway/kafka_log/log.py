@@ -5,15 +5,19 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from sharequeue.protocol import capabilities
 from sharequeue.protocol.errors import StorageError, UnknownTopicOrPartition
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.service.time_line import WENT_BACK
 from sharequeue_gateway.kafka_log import bounds_store
+from sharequeue_gateway.kafka_log.appending import KafkaAppends, keep_keyed
 from sharequeue_gateway.kafka_log.bounds_store import KafkaReaders
+from sharequeue_gateway.kafka_log.dead_letters import KafkaDeadLetters, note_letters
 from sharequeue_gateway.kafka_log.faults import storage_error
-from sharequeue_gateway.kafka_log.plain_appends import PlainAppends, WaitingLetters
+from sharequeue_gateway.kafka_log.intents import Kind
+from sharequeue_gateway.kafka_log.once import AppendOnce
 from sharequeue_gateway.kafka_log.reading import GONE, NO_OFFSETS, KafkaReads
 from sharequeue_gateway.kafka_log.truncations import Restart
 from sharequeue_gateway.record_log.appending import Appender
@@ -55,11 +59,11 @@ Interest = Callable[[], Iterable[TopicIdPartition]]
 class KafkaRecordLog:
     """The `parts.Log` of Kafka. `run` must be running. Each coroutine may raise StorageError.
 
-    `sweeps`: whether this gateway looks after a partition.
+    `sweeps`: whether this gateway looks after a partition. `name`: as in AppendOnce.
     """
 
     kind: Final = "kafka"
-    capabilities: Final = frozenset[str]()
+    capabilities: Final = frozenset({capabilities.IDEMPOTENCY_KEYS, capabilities.DEAD_LETTERS})
     questions: Final = 0
     ever_skipped: Final = False
 
@@ -77,6 +81,7 @@ class KafkaRecordLog:
         max_depth: int,
         transactions: TransactionOptions,
         scheduled: tuple[int, int],
+        name: str,
     ) -> None:
         self.database: Final = database
         self._cluster = cluster
@@ -91,8 +96,10 @@ class KafkaRecordLog:
         """The log starts that moved since the last `apply_retention`."""
         known = KnownLog(BatchCache(0), listener)
         locked_append = LockedAppend(database, known, DEADLINE_S)
-        self.appender: Final = PlainAppends(cluster, self.hear_of, listener)
-        self.dead_letters: Final = WaitingLetters(database, locked_append, DEADLINE_S)
+        finish = {Kind.KEYED: keep_keyed, Kind.LETTERS: note_letters, Kind.REDRIVEN: note_letters}
+        self.once: Final = AppendOnce(database, cluster, name, finish, self._appended, DEADLINE_S)
+        self.appender: Final = KafkaAppends(database, cluster, self.once, self._appended, DEADLINE_S)
+        self.dead_letters: Final = KafkaDeadLetters(database, locked_append, self.once, DEADLINE_S)
         self.unique: Final = UniqueLog(database, locked_append, DEADLINE_S)
         self.schedules: Final = ScheduleLog(database, locked_append, DEADLINE_S)
         self.scheduled: Final = ScheduledLog(database, locked_append, DEADLINE_S, *scheduled)
@@ -103,6 +110,11 @@ class KafkaRecordLog:
         self.compaction: Final = Compaction(database, known.cache)
         self._to_look_at: set[TopicIdPartition] = set()
         self._look: asyncio.Task[None] | None = None
+
+    def _appended(self, topic_id: str, partition: int, log_end_offset: int, records: int) -> None:
+        """Records that this gateway appended are durable."""
+        self.hear_of(topic_id, partition, log_end_offset)
+        self._listener.appended(topic_id, partition, log_end_offset, records)
 
     # Reads
 
@@ -228,6 +240,7 @@ class KafkaRecordLog:
             group.create_task(self.reads.run())
             group.create_task(self._watch(interest))
             group.create_task(self._follow_read())
+            group.create_task(self.once.sweep(lambda: self._sweeps("intents", 0)))
             group.create_task(purging.run(self.database, lambda: self.reads.forget_unused(interest())))
 
     async def _watch(self, interest: Interest) -> None:

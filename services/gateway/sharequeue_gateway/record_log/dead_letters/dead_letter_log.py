@@ -74,6 +74,24 @@ def _key_of(row: Sequence[Any]) -> DeadLetterKey:
     return DeadLetterKey(SharePartitionKey(group_id, str(topic_id), partition), *rest)
 
 
+async def find_keys(connection: Connection, keys: Sequence[DeadLetterKey]) -> dict[DeadLetterKey, LetterOutcome]:
+    """Find those of the keys that are stored, each with the end of its dead letter."""
+    rows = await connection.fetch(
+        """SELECT k.group_id, k.topic_id, k.partition, k.state_epoch, k.record_offset, k.delivery_count,
+             (extract(epoch FROM k.closed_at) * 1000)::bigint, k.consumer_group,
+             k.new_topic_id::text, k.new_partition, k.new_offset
+           FROM log.dead_letter_keys k
+           JOIN unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])
+             AS t(group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
+             USING (group_id, topic_id, partition, state_epoch, record_offset, delivery_count)""",
+        *_key_columns(keys),
+    )
+    return {
+        _key_of(row[:6]): LetterOutcome(row[6], row[7], None if row[8] is None else (row[8], row[9], row[10]))
+        for row in rows
+    }
+
+
 async def _close(
     connection: Connection,
     keys: Sequence[DeadLetterKey],
@@ -103,7 +121,27 @@ async def _close(
     await open_dead_letters.subtract(connection, closed)
 
 
-def _letters_of(keys: Iterable[DeadLetterKey]) -> set[TopicIdPartition]:
+async def note_written(
+    connection: Connection,
+    topic_id: str,
+    partition: int,
+    rows: Sequence[DeadLetterRow],
+    first_offset: int,
+    *,
+    redriven: bool,
+) -> None:
+    """Dead letters whose keys are stored were appended in their order, the first one at `first_offset`: they are open.
+    `redriven`: they are closed, and their records are there; the partitions of the letters are locked."""
+    places = [(topic_id, partition, first_offset + index) for index in range(len(rows))]
+    if redriven:
+        await _close(connection, [row.key for row in rows], None, places)
+    else:
+        await dead_letter_sources.point(connection, rows, places)
+        last_offset = first_offset + len(rows) - 1
+        await open_dead_letters.write(connection, rows[0].source, (topic_id, partition), first_offset, last_offset)
+
+
+def letters_of(keys: Iterable[DeadLetterKey]) -> set[TopicIdPartition]:
     """The partitions of closed dead letters that are in a topic: the key of a parked one names its record."""
     return {(key.source.topic_id, key.source.partition) for key in keys if not key.delivery_count}
 
@@ -165,16 +203,10 @@ class DeadLetterLog:
             timestamp_ms = max(row.timestamp_ms for row in wanted)
             append = PartitionAppend(topic_id, partition, [row.tail for row in wanted], timestamp_ms, for_group)
             if leader_epoch is None:
-                await store.lock(connection, [(topic_id, partition), *_letters_of(new)])
+                await store.lock(connection, [(topic_id, partition), *letters_of(new)])
             inserted = await self._locked_append.insert(connection, [append], store.new_append_id(), [])
             first = inserted[0][1].base_offset
-            places = [(topic_id, partition, first + index) for index in range(len(wanted))]
-            if leader_epoch is None:
-                await _close(connection, [row.key for row in wanted], None, places)
-            else:
-                await dead_letter_sources.point(connection, wanted, places)
-                last = first + len(wanted) - 1
-                await open_dead_letters.write(connection, wanted[0].source, (topic_id, partition), first, last)
+            await note_written(connection, topic_id, partition, wanted, first, redriven=leader_epoch is None)
         self._locked_append.publish(inserted)
         return len(wanted)
 
@@ -186,7 +218,7 @@ class DeadLetterLog:
         async with self._database.connection() as connection, connection.transaction():
             new = await take_keys(connection, keys)
             if new:
-                await store.lock(connection, sorted(_letters_of(new)))
+                await store.lock(connection, sorted(letters_of(new)))
                 await _close(connection, [key for key in keys if key in new], consumer_group, None)
         return len(new)
 
@@ -206,20 +238,7 @@ class DeadLetterLog:
     async def outcomes(self, keys: Sequence[DeadLetterKey]) -> Mapping[DeadLetterKey, LetterOutcome]:
         """Return how those of the dead letters ended that are closed."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(
-                """SELECT k.group_id, k.topic_id, k.partition, k.state_epoch, k.record_offset, k.delivery_count,
-                     (extract(epoch FROM k.closed_at) * 1000)::bigint, k.consumer_group,
-                     k.new_topic_id::text, k.new_partition, k.new_offset
-                   FROM log.dead_letter_keys k
-                   JOIN unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])
-                     AS t(group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
-                     USING (group_id, topic_id, partition, state_epoch, record_offset, delivery_count)""",
-                *_key_columns(keys),
-            )
-        return {
-            _key_of(row[:6]): LetterOutcome(row[6], row[7], None if row[8] is None else (row[8], row[9], row[10]))
-            for row in rows
-        }
+            return await find_keys(connection, keys)
 
     async def pointers(self, source: SharePartitionKey, offsets: Sequence[int]) -> list[Pointer]:
         """Return where the dead letters of some records of a share-partition are."""

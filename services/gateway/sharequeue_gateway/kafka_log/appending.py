@@ -1,0 +1,127 @@
+"""Appends to Kafka: plain ones go to the brokers at once, those with a key through an intent."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from sharequeue_gateway.kafka_log.faults import append_error
+from sharequeue_gateway.kafka_log.intents import Intent, Kind, far_offsets, with_offsets
+from sharequeue_gateway.kafka_log.new_records import new_records
+from sharequeue_gateway.kafka_log.once import AppendOnce, Wanted
+from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.locked_append import answer_of, keep_answer, lock_of
+from sharequeue_gateway.record_log.log import AppendResult, Elsewhere, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.store import Connection
+from sharequeue_http.forms.errors import ApiError
+from sharequeue_kafka.cluster import KafkaCluster, Place
+from sharequeue_kafka.errors import KafkaError
+from sharequeue_kafka.producing import IdempotentProducer
+
+
+class KeyOutcome(msgspec.Struct, frozen=True):
+    """The key to store with an answer. `answer`: made from offsets that are not known yet (`intents.far_offsets`)."""
+
+    caller: str
+    path: str
+    topic_id: str
+    key: str
+    fingerprint: bytes
+    lasting: bool
+    answer: bytes
+
+
+_decoder: Final = msgspec.json.Decoder(KeyOutcome)
+
+
+async def keep_keyed(connection: Connection, intent: Intent, base_offsets: Sequence[int]) -> None:
+    """Write the outcome of an append with a key: the key, with its answer."""
+    found = _decoder.decode(intent.outcome)
+    key = IdempotencyKey(
+        found.caller,
+        found.path,
+        found.topic_id,
+        found.key,
+        found.fingerprint,
+        lambda offsets: with_offsets(found.answer, offsets),
+        found.lasting,
+    )
+    await keep_answer(connection, key, base_offsets)
+
+
+class KafkaAppends:
+    """The `Appends` of Kafka. `appended`: as in AppendOnce."""
+
+    def __init__(
+        self,
+        database: LogDatabase,
+        cluster: KafkaCluster,
+        once: AppendOnce,
+        appended: Callable[[str, int, int, int], None],
+        deadline_s: float,
+    ) -> None:
+        self._database = database
+        self._once = once
+        self._appended = appended
+        self._producer = IdempotentProducer(cluster, timeout_ms=int(deadline_s * 1000))
+        self.elsewhere: Elsewhere | None = None
+        """Nothing asks it: appends of several gateways to one partition do not collide in Kafka."""
+
+    async def append(
+        self,
+        appends: Sequence[PartitionAppend],
+        idempotency_key: IdempotencyKey | None = None,
+        *,
+        here: bool = False,
+    ) -> AppendResult:
+        """As `Appends.append`. Without a key each partition is appended to by itself: if one fails, others may have
+        the records, and the error is not definite."""
+        if idempotency_key is not None:
+            return await self._keyed(appends, idempotency_key)
+        found = await asyncio.gather(*map(self._plain, appends), return_exceptions=True)
+        base_offsets = [offset for offset in found if isinstance(offset, int)]
+        for fault in found:
+            if isinstance(fault, BaseException):
+                if isinstance(fault, ApiError):
+                    fault.definite = fault.definite and not base_offsets
+                raise fault
+        return AppendResult(base_offsets, None)
+
+    async def _plain(self, append: PartitionAppend) -> int:
+        place = Place(append.topic_id, append.partition)
+        try:
+            offset = await self._producer.append(place, new_records(append))
+        except KafkaError as fault:
+            raise append_error(fault) from fault
+        self._appended(*place, offset + len(append.tails), len(append.tails))
+        return offset
+
+    async def _keyed(self, appends: Sequence[PartitionAppend], key: IdempotencyKey) -> AppendResult:
+        outcome = KeyOutcome(
+            key.caller,
+            key.path,
+            key.topic_id,
+            key.key,
+            key.fingerprint,
+            key.lasting,
+            key.answer(far_offsets(len(appends))),
+        )
+
+        async def check(connection: Connection) -> AppendResult | None:
+            return await answer_of(connection, key)
+
+        wanted = Wanted(lock_of(key), appends, Kind.KEYED, msgspec.json.encode(outcome), check)
+        done = await self._once.append(wanted)
+        if done.found is not None:
+            first: AppendResult = done.found
+            return first
+        return AppendResult(done.base_offsets, key.answer(done.base_offsets))
+
+    async def first_answer(self, key: IdempotencyKey) -> bytes | None:
+        """As `Appends.first_answer`."""
+        found: AppendResult | None = await self._database.query(answer_of, key)
+        return None if found is None else found.answer
+
+    async def close(self) -> None:
+        await self._producer.close()

@@ -1,0 +1,292 @@
+"""Appends to Kafka that happen once: begins their intents, settles those that are left open, and sweeps them."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sharequeue import background
+from sharequeue.protocol.errors import StorageError
+from sharequeue.repeats import INTENT, Every, Tries
+from sharequeue.service.failed_looks import count_failed_look
+from sharequeue_gateway.kafka_log import intent_store
+from sharequeue_gateway.kafka_log.faults import MISSING, append_error, storage_error
+from sharequeue_gateway.kafka_log.intents import Intent, Kind, Part
+from sharequeue_gateway.kafka_log.new_records import APPEND_HEADER, new_records
+from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.log import PartitionAppend
+from sharequeue_gateway.record_log.store import Connection
+from sharequeue_http.forms.errors import ApiError, RequestTimedOut
+from sharequeue_http.log import fields
+from sharequeue_kafka.batches import read_batches
+from sharequeue_kafka.cluster import KafkaCluster, LogOffset, Place
+from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
+from sharequeue_kafka.fetching import Fetching
+from sharequeue_kafka.transactions import TransactionalSlots, fence
+
+log = logging.getLogger(__name__)
+
+SLOTS: Final = 4
+"""The transactional ids of a gateway."""
+GRACE_MS: Final = 2000
+"""A repeat waits so long for the gateway that has begun, before it fences its producer."""
+SWEPT_MS: Final = 5000
+"""The sweep settles intents of this age: their gateway has ended, or its broker is silent."""
+SWEPT_AT_ONCE: Final = 100
+SWEEP_PAUSE_S: Final = 1.0
+LOOK_BYTES: Final = 1 << 20
+
+Finish = Callable[[Connection, Intent, Sequence[int]], Awaitable[None]]
+"""Writes the outcome of an intent whose records have these base offsets, in the transaction that removes it."""
+
+
+class Wanted(NamedTuple):
+    """An append that must happen once; `subject`, `kind`, `outcome`: as in Intent.
+
+    `check`: looks, in the transaction that stores the intent, whether an earlier one has done it. Returns: what it
+    found, or None. It may raise, and then nothing is appended.
+    """
+
+    subject: int
+    appends: Sequence[PartitionAppend]
+    kind: Kind
+    outcome: bytes
+    check: Callable[[Connection], Awaitable[Any]]
+
+
+class Done(NamedTuple):
+    """`found`: what the check found; then nothing was appended now, and there are no offsets."""
+
+    base_offsets: Sequence[int]
+    found: Any = None
+
+
+class AppendOnce:
+    """Begins and settles intents. `sweep` must be running.
+
+    Args:
+        name: of this gateway, in its transactional ids: no other gateway has it.
+        finish: by kind.
+        appended: receives the topic id, the partition, the log end and the number of records.
+    """
+
+    def __init__(
+        self,
+        database: LogDatabase,
+        cluster: KafkaCluster,
+        name: str,
+        finish: Mapping[Kind, Finish],
+        appended: Callable[[str, int, int, int], None],
+        deadline_s: float,
+    ) -> None:
+        self._database = database
+        self._cluster = cluster
+        self._finish = finish
+        self._appended = appended
+        self._deadline_s = deadline_s
+        ids = [f"sharequeue-{name}-{number}" for number in range(SLOTS)]
+        self._slots = TransactionalSlots(cluster, ids, timeout_ms=int(deadline_s * 1000))
+        self._fetching = Fetching(cluster)
+        self._running: dict[int, asyncio.Event] = {}
+        """The subjects that this gateway works at."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def append(self, wanted: Wanted) -> Done:
+        """Append, or find that it has happened. Goes on if the caller is cancelled.
+
+        Raises: ApiError: nothing was appended; not definite: it may have been, and a repeat finds out.
+        """
+        work = background.start(self._tasks, self._append(wanted))
+        try:
+            async with asyncio.timeout(2 * self._deadline_s):
+                return await asyncio.shield(work)
+        except TimeoutError:
+            raise RequestTimedOut("Kafka did not answer in time: the records may have been appended") from None
+
+    async def _append(self, wanted: Wanted) -> Done:
+        tries, alone = Tries(INTENT, self._deadline_s), False
+        while True:
+            if (other := self._running.get(wanted.subject)) is not None:
+                await other.wait()
+                continue
+            ended = self._running[wanted.subject] = asyncio.Event()
+            try:
+                done = await self._try(wanted, alone)
+            except KafkaError as fault:  # before anything has begun, or while an earlier intent is settled
+                raise storage_error(fault) from fault
+            finally:
+                del self._running[wanted.subject]
+                ended.set()
+            if done is not None:
+                return done
+            alone = True
+            if not await tries.pause():
+                raise StorageError("an earlier try of this append is not settled yet: send it again", definite=True)
+
+    async def _try(self, wanted: Wanted, alone: bool) -> Done | None:
+        """Append once. Returns: None: try again, nothing was appended. Raises: as `append`; KafkaError: not begun."""
+        slot = await self._slots.take()
+        topic_id = wanted.appends[0].topic_id
+        places = [Place(topic_id, append.partition) for append in wanted.appends]
+        ends = await self._ends(places)
+        parts = [
+            Part(place.partition, ends[place].offset, ends[place].leader_epoch, len(append.tails))
+            for place, append in zip(places, wanted.appends, strict=True)
+        ]
+        intent = Intent(wanted.subject, str(uuid.uuid4()), *slot, topic_id, parts, wanted.kind, wanted.outcome)
+        async with self._database.transaction(self._deadline_s, "the append cannot begin") as connection:
+            begun = await intent_store.begin(connection, intent)
+            found = await wanted.check(connection) if begun else None
+            if found is not None:
+                await intent_store.remove(connection, intent)
+        if found is not None:
+            return Done((), found)
+        if not begun:
+            await self._settle_earlier(wanted.subject)
+            return None
+        records = {
+            place: new_records(append, intent.intent_id) for place, append in zip(places, wanted.appends, strict=True)
+        }
+        try:
+            offsets = await self._slots.append(slot, records, alone=alone)
+        except KafkaError as fault:
+            return await self._failed(intent, fault)
+        base_offsets = [offsets[place] for place in places]
+        return Done(base_offsets) if await self._end(intent, base_offsets) else None
+
+    async def _failed(self, intent: Intent, fault: KafkaError) -> Done | None:
+        """Find out what became of an append that failed. Returns and raises: as `_try`."""
+        if fault.definite:
+            await self._database.query(intent_store.remove, intent)
+            if fault.retriable:
+                return None
+            raise append_error(fault) from fault
+        try:
+            base_offsets = await self.settle(intent, self._deadline_s / 2)
+        except (KafkaError, ApiError):
+            raise append_error(fault) from fault
+        return None if base_offsets is None else Done(base_offsets)
+
+    async def _settle_earlier(self, subject: int) -> None:
+        found: intent_store.OpenIntent | None = await self._database.query(intent_store.find, subject)
+        if found is not None and found.age_ms >= GRACE_MS:
+            await self.settle(found.intent, self._deadline_s / 2)
+
+    async def settle(self, intent: Intent, patience_s: float) -> Sequence[int] | None:
+        """Fence the producer of an intent, find out whether it has appended, and write the outcome.
+
+        Returns: the base offsets; None: nothing was appended. Raises: KafkaError; StorageError: not known within
+        `patience_s`.
+        """
+        await fence(self._cluster, intent.transactional_id)
+        base_offsets = await self._look(intent, patience_s)
+        if base_offsets is None:
+            await self._database.query(intent_store.remove, intent)
+        else:
+            await self._end(intent, base_offsets)
+        return base_offsets
+
+    async def _end(self, intent: Intent, base_offsets: Sequence[int]) -> bool:
+        """The records of an intent are in Kafka: write the outcome. Returns: False: another one has done that."""
+        async with self._database.transaction(self._deadline_s, "the outcome is not written yet") as connection:
+            ended = await intent_store.remove(connection, intent)
+            if ended:
+                await self._finish[intent.kind](connection, intent, base_offsets)
+        for base_offset, part in zip(base_offsets, intent.parts, strict=True):
+            self._appended(intent.topic_id, part.partition, base_offset + part.records, part.records)
+        return ended
+
+    # Looks
+
+    async def _ends(self, places: Sequence[Place], *, committed: bool = False) -> dict[Place, LogOffset]:
+        found = await self._cluster.list_offsets(places, "latest", committed)
+        ends: dict[Place, LogOffset] = {}
+        for place, end in found.items():
+            if isinstance(end, KafkaError):
+                raise end
+            ends[place] = end
+        return ends
+
+    async def _look(self, intent: Intent, patience_s: float) -> Sequence[int] | None:
+        """Look for the records of an intent whose producer is fenced. A deleted topic has none."""
+        places = [Place(intent.topic_id, part.partition) for part in intent.parts]
+        tries = Tries(INTENT, patience_s)
+        try:
+            ends = await self._ends(places)
+            while any(stable.offset < ends[place].offset for place, stable in (await self._stable(places)).items()):
+                if not await tries.pause():
+                    raise StorageError(
+                        "a transaction of another producer is open in the topic: whether the records of an earlier try"
+                        " are there is known when it has ended"
+                    )
+            found = [
+                await self._find(place, part, ends[place].offset, intent.intent_id.encode())
+                for place, part in zip(places, intent.parts, strict=True)
+            ]
+        except KafkaError as fault:
+            if fault.name in MISSING:
+                return None
+            raise
+        base_offsets = [offset for offset in found if offset is not None]
+        return base_offsets if len(base_offsets) == len(places) else None
+
+    async def _stable(self, places: Sequence[Place]) -> dict[Place, LogOffset]:
+        return await self._ends(places, committed=True)
+
+    async def _find(self, place: Place, part: Part, end: int, intent_id: bytes) -> int | None:
+        """The first committed record that names an intent, below `end`. It may lie before the noted end if the log was
+        cut after that, in a later leader epoch."""
+        offset = part.end
+        if part.leader_epoch >= 0:
+            epoch, cut_at = await self._cluster.end_of_epoch(place, part.leader_epoch)
+            offset = min(offset, cut_at) if epoch >= 0 else offset
+        while offset < end:
+            try:
+                fetched = await self._fetching.fetch(place, offset, LOOK_BYTES, True)
+            except KafkaError as fault:
+                if fault.code != OFFSET_OUT_OF_RANGE:
+                    raise
+                start = (await self._cluster.list_offsets([place], "earliest"))[place]
+                if isinstance(start, KafkaError) or start.offset <= offset:
+                    raise
+                offset = start.offset
+                continue
+            last_offset = -1
+            for batch in read_batches(fetched.batches, offset, fetched.aborted):
+                last_offset = batch.last_offset
+                for record in batch.records:
+                    if (APPEND_HEADER, intent_id) in record.headers:
+                        return record.offset
+            if last_offset < offset:
+                break
+            offset = last_offset + 1
+        return None
+
+    # Loops
+
+    async def sweep(self, mine: Callable[[], bool]) -> None:
+        """Settle the intents that others have left open. Never returns. `mine`: whether this gateway sweeps."""
+        async for _ in Every(SWEEP_PAUSE_S):
+            if not mine():
+                continue
+            try:
+                for left in await self._database.query(intent_store.find_old, SWEPT_MS, SWEPT_AT_ONCE):
+                    if left.intent.subject not in self._running:
+                        await self._settle_left(left)
+            except StorageError as error:
+                count_failed_look("intents")
+                log.warning("cannot look for open appends to Kafka", extra=fields(cause=error.detail))
+
+    async def _settle_left(self, left: intent_store.OpenIntent) -> None:
+        named = {"topic_id": left.intent.topic_id, "kind": left.intent.kind.name.lower(), "age_ms": left.age_ms}
+        try:
+            base_offsets = await self.settle(left.intent, 0)
+        except (KafkaError, StorageError) as fault:
+            count_failed_look("intents")
+            log.warning("an append to Kafka stays open", extra=fields(**named, cause=str(fault)))
+        else:
+            log.info("settled an append to Kafka", extra=fields(**named, appended=base_offsets is not None))
+
+    async def close(self) -> None:
+        await self._slots.close()
