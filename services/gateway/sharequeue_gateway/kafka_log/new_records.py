@@ -1,7 +1,7 @@
 """Records as Kafka stores them, made from the JSON that a fetch would send (a *tail*). Pure.
 
-The value, the key and the headers are byte for byte those of the request. A value that was sent as bytes gets the header
-`sharequeue.value`, so that reading gives `value_base64` again.
+The value, the key and the headers are byte for byte those of the request. A value that was sent as bytes gets the
+header `sharequeue.value`, so that reading gives `value_base64` again.
 """
 
 import base64
