@@ -443,7 +443,7 @@ class Admin(OperatorCalls):
         to_ms: int | None = None,
         step_ms: int = 10000,
     ) -> SampleList:
-        """Report what the cluster, a group or a topic had to do, and did, over the last day."""
+        """Report what the cluster, a group or a topic had to do, and did, over the last week."""
         return await self._call(
             SampleList,
             apis.LIST_SAMPLES,

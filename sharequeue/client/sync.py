@@ -1076,7 +1076,7 @@ class Admin(OwnThread[client.Admin]):
         to_ms: int | None = None,
         step_ms: int = 10000,
     ) -> SampleList:
-        """Report what the cluster, a group or a topic had to do, and did, over the last day."""
+        """Report what the cluster, a group or a topic had to do, and did, over the last week."""
         return self._thread.wait_for(
             lambda: self._inner.list_samples(
                 group_id=group_id, topic=topic, from_ms=from_ms, to_ms=to_ms, step_ms=step_ms
