@@ -38,9 +38,7 @@ class Known:
 def test_a_try_without_an_answer_was_applied_if_the_repeat_finds_its_records_finished(type_: str, status: str) -> None:
     leaders = Leaders()
     cluster = SimpleNamespace(me="me", alone=False, look_again=lambda: None)
-    routing = SimpleNamespace(
-        gateways=leaders, cluster=cluster, leader_of=lambda *_: "other", leads_these=lambda *_: False
-    )
+    routing = SimpleNamespace(gateways=leaders, cluster=cluster, leader_of=lambda *_: "other")
     acknowledger = RoutedAcknowledger(routing, None, Known())  # type: ignore[arg-type]
     entry = Acknowledgement(topic="t", partition=0, first_offset=0, last_offset=0, delivery_count=1, type=type_)
     (result,) = asyncio.run(acknowledger.acknowledge("g", "m", [entry], atomic=False))

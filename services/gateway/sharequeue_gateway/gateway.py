@@ -684,6 +684,7 @@ def _apis(
         RecordsApi(
             metadata,
             routing,
+            delivering.local_acknowledger,
             delivering.acknowledger,
             sessions,
             SettleApi(delivering.commits, producer, metadata, admission, owners),

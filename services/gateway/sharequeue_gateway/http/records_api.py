@@ -5,9 +5,9 @@ from functools import partial
 
 from sharequeue.protocol.errors import BY_CODE, checked_group_id
 from sharequeue.protocol.messages.problems import AcknowledgementResult
-from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse
+from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, AcknowledgeResponse
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.delivery.acknowledging import SMALL, check_count, failed_of
+from sharequeue_gateway.delivery.acknowledging import SMALL, Acknowledger, check_count, failed_of
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.http.access.refused import acknowledge_others
 from sharequeue_gateway.http.settle_api import SettleApi
@@ -29,7 +29,8 @@ class RecordsApi:
         self,
         metadata: Metadata,
         routing: Routing,
-        acknowledger: RoutedAcknowledger,
+        acknowledger: Acknowledger,
+        routed_acknowledger: RoutedAcknowledger,
         sessions: Sessions,
         settle: SettleApi,
         members: FetchingMembers,
@@ -37,8 +38,10 @@ class RecordsApi:
         self._settle = settle
         self._members = members
         self._metadata = metadata
+        self._cluster = routing.cluster
         self._routing = routing
         self._acknowledger = acknowledger
+        self._routed_acknowledger = routed_acknowledger
         self._sessions = sessions
 
     async def acknowledge_records(self, call: Call) -> Answer:
@@ -62,11 +65,25 @@ class RecordsApi:
             return await self.acknowledge_here(call)
         if call.refused:
             results = await self._acknowledge_others(group_id, call)
-        else:
-            results = await self._acknowledger.acknowledge(
+            return self._acknowledge_answer(group_id, results, failed_of(results))
+        if not self._cluster.alone and not self._leads(group_id, request.acknowledgements):
+            results = await self._routed_acknowledger.acknowledge(
                 group_id, request.member_id, request.acknowledgements, atomic=request.atomic
             )
-        return self._acknowledge_answer(group_id, results, failed_of(results))
+            return self._acknowledge_answer(group_id, results, failed_of(results))
+        results = await self._acknowledger.acknowledge(
+            group_id, request.member_id, request.acknowledgements, atomic=request.atomic
+        )
+        failed_count = failed_of(results)
+        if failed_count:
+            results = await self._routed_acknowledger.repeat_moved(group_id, request, results)
+            return self._acknowledge_answer(group_id, results, failed_of(results))
+        return self._acknowledge_answer(group_id, results, 0)
+
+    def _leads(self, group_id: str, acknowledgements: Sequence[Acknowledgement]) -> bool:
+        topics = self._metadata.by_name
+        named = ((topics.get(entry.topic), entry.partition) for entry in acknowledgements)
+        return self._routing.leads_these(group_id, named)
 
     async def acknowledge_here(self, call: Call) -> Answer:
         """As `acknowledge_records`; a share session is kept by this gateway."""
@@ -83,7 +100,7 @@ class RecordsApi:
     async def _acknowledge_others(self, group_id: str, call: Call) -> list[AcknowledgementResult]:
         """Acknowledge at all leaders; those that the caller may not make fail."""
         request: AcknowledgeRequest = call.request
-        acknowledge = partial(self._acknowledger.acknowledge, group_id, request.member_id, atomic=request.atomic)
+        acknowledge = partial(self._routed_acknowledger.acknowledge, group_id, request.member_id, atomic=request.atomic)
         return await acknowledge_others(request.acknowledgements, call.refused, acknowledge)
 
     def _acknowledge_answer(self, group_id: str, results: list[AcknowledgementResult], failed_count: int) -> Answer:

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from sharequeue.protocol.errors import KAFKA_CODES, NotLeaderOrFollower
-from sharequeue.protocol.messages.leaders import AcquiredEntry, LeaderAcknowledgeRequest
+from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
-from sharequeue.protocol.messages.records import Acknowledgement
+from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest
 from sharequeue.repeats import LEADER_MOVED, Tries
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import APPLIED, Acknowledger, ask_for_topics, failed, type_names
 from sharequeue_gateway.routing.routing import MOVED, Routing
-from sharequeue_gateway.share_partition.stream_window import SentRange
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
 NOT_LEADER: Final = KAFKA_CODES[NotLeaderOrFollower.error]
@@ -41,28 +40,32 @@ class RoutedAcknowledger:
         renew: bool = True,
         seen: bool = True,
     ) -> list[AcknowledgementResult]:
-        """As `Acknowledger.acknowledge`, over all leaders. What this gateway leads alone goes past the others."""
+        """As `Acknowledger.acknowledge`, over all leaders."""
         left: Sequence[int] = range(len(acknowledgements))
         results = [APPLIED] * len(acknowledgements)  # each is replaced
-        alone = self._routing.cluster.alone
-        if alone or self._leads(group_id, acknowledgements):
+        if self._routing.cluster.alone:
             results = await self._local.acknowledge(
                 group_id, member_id, acknowledgements, atomic=atomic, renew=renew, seen=seen
             )
-            left = [
-                index
-                for index, result in enumerate(results)
-                if result.kafka_code in MOVED
-                and (result.kafka_code == NOT_LEADER or (not alone and _try_again(acknowledgements[index], result)))
-            ]
-        if left:
-            await self._acknowledge_left(group_id, member_id, acknowledgements, results, left, atomic, renew, seen)
+            left = [index for index, result in enumerate(results) if result.kafka_code == NOT_LEADER]
+        await self._acknowledge_left(group_id, member_id, acknowledgements, results, left, atomic, renew, seen)
         return results
 
-    def _leads(self, group_id: str, acknowledgements: Sequence[Acknowledgement]) -> bool:
-        topics = self._metadata.by_name
-        named = ((topics.get(entry.topic), entry.partition) for entry in acknowledgements)
-        return self._routing.leads_these(group_id, named)
+    async def repeat_moved(
+        self, group_id: str, request: AcknowledgeRequest, results: list[AcknowledgementResult]
+    ) -> list[AcknowledgementResult]:
+        """Repeat the acknowledgements that this gateway refused because leadership moved; with others beside it, also
+        those that it could not make. Returns: all results."""
+        alone, acknowledgements = self._routing.cluster.alone, request.acknowledgements
+        left = [
+            index
+            for index, result in enumerate(results)
+            if result.kafka_code == NOT_LEADER or (not alone and _try_again(acknowledgements[index], result))
+        ]
+        await self._acknowledge_left(
+            group_id, request.member_id, request.acknowledgements, results, left, request.atomic, True
+        )
+        return results
 
     async def _acknowledge_left(
         self,
@@ -73,7 +76,7 @@ class RoutedAcknowledger:
         left: Sequence[int],
         atomic: bool,
         renew: bool,
-        seen: bool,
+        seen: bool = True,
     ) -> None:
         """Acknowledge the indexes `left` at their leaders. Repeat those that moved, as LEADER_MOVED says.
 
@@ -159,17 +162,3 @@ def _renews(acknowledgement: Acknowledgement) -> bool:
         return acknowledgement.type == "renew" or "renew" in (type_names(acknowledgement) or ())
     except InvalidRequest:
         return False
-
-
-def release_of(topic: str, part: SentRange | AcquiredEntry, *, begun: bool) -> Acknowledgement:
-    """The release of a range that a member holds."""
-    return Acknowledgement(
-        topic=topic,
-        topic_id=part.topic_id,
-        partition=part.partition,
-        first_offset=part.first_offset,
-        last_offset=part.last_offset,
-        delivery_count=part.delivery_count,
-        type="release",
-        begun=begun,
-    )

@@ -24,7 +24,6 @@ from sharequeue_gateway.delivery.fetch_request import Asked, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Event, Life, WaitingFetch
-from sharequeue_gateway.routing.acknowledge import release_of
 from sharequeue_gateway.routing.fetched import Fetched, decoded
 from sharequeue_gateway.routing.gateway_client import by_topic
 from sharequeue_gateway.routing.held import RoutedHeld
@@ -341,7 +340,18 @@ class RoutedFetch:
         self._fetcher.give_back(asked.member_id, found.acquired)
         by_node: dict[Node, list[Acknowledgement]] = {}
         for (node, _), entry in zip(found.passed_on, found.entries(), strict=True):
-            by_node.setdefault(node, []).append(release_of(entry.topic, entry, begun=False))
+            by_node.setdefault(node, []).append(
+                Acknowledgement(
+                    topic=entry.topic,
+                    topic_id=entry.topic_id,
+                    partition=entry.partition,
+                    first_offset=entry.first_offset,
+                    last_offset=entry.last_offset,
+                    delivery_count=entry.delivery_count,
+                    type="release",
+                    begun=False,
+                )
+            )
         parts = [
             (node, acknowledgements[start : start + MAX_ACKNOWLEDGEMENTS])
             for node, acknowledgements in by_node.items()

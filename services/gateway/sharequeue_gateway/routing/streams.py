@@ -22,14 +22,16 @@ from typing import Any, Final, NamedTuple
 
 from sharequeue.background import start
 from sharequeue.protocol.messages.leaders import TakeStreamResponse
+from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS
 from sharequeue.repeats import Every
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.waiting import Client, Event, Life, WaitingFetch, WaitingFetches
-from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger, release_of
+from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.stream import Closed, EventId, Records, Replaced, Shared, Stream, StreamEvent
+from sharequeue_gateway.share_partition.stream_window import SentRange
 from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.errors import ApiError, Throttled
 
@@ -203,7 +205,7 @@ class Streams:
             ends = list(stream.window.ends())
         for seen in (True, False):
             releases = [
-                release_of(name, part, begun=seen)
+                _release_of(name, part, begun=seen)
                 for part, written in ends
                 if written is seen and (name := self._shared.metadata.name_of(part.topic_id)) is not None
             ]
@@ -270,3 +272,16 @@ class Streams:
                 if stream.wrote_s <= now_s - self._heartbeat_s and stream.pulse is not None and not stream.writing:
                     stream.wrote_s = now_s
                     stream.pulse()
+
+
+def _release_of(topic: str, part: SentRange, *, begun: bool) -> Acknowledgement:
+    return Acknowledgement(
+        topic=topic,
+        topic_id=part.topic_id,
+        partition=part.partition,
+        first_offset=part.first_offset,
+        last_offset=part.last_offset,
+        delivery_count=part.delivery_count,
+        type="release",
+        begun=begun,
+    )

@@ -1,6 +1,6 @@
 """The calls between gateways: one gateway calls the leader of share-partitions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from sharequeue.clock import Clock
@@ -44,8 +44,6 @@ from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import ApiError
 
-Place = tuple[str, int]
-"""A topic's name and a partition."""
 _ENDED: Final = (JSON, (ENDED.encode(), b"1"))
 
 
@@ -206,26 +204,19 @@ class LeaderApi:
     async def _led(
         self, group_id: str, named: Sequence[TopicPartitions]
     ) -> tuple[list[tuple[KnownTopic, int]], list[PartitionFault]]:
-        places = [(entry.topic, partition) for entry in named for partition in entry.partitions]
-        topics, faults = await led_here(self._metadata, self._cluster, group_id, places)
-        return [(topics[place], place[1]) for place in places if place in topics], list(faults.values())
-
-
-async def led_here(
-    metadata: Metadata, cluster: Cluster, group_id: str, places: Iterable[Place]
-) -> tuple[dict[Place, KnownTopic], dict[Place, PartitionFault]]:
-    """The places of a request that this gateway leads, with their topics; the others are faults."""
-    topics: dict[Place, KnownTopic] = {}
-    faults: dict[Place, PartitionFault] = {}
-    for place in dict.fromkeys(places):
-        try:
-            topic = await metadata.topic(place[0])
-        except ApiError as error:
-            faults[place] = PartitionFault(*place, error)
-            continue
-        if cluster.leads(SharePartitionKey(group_id, topic.topic_id, place[1])):
-            topics[place] = topic
-        else:
-            moved = NotLeaderOrFollower(f"{cluster.me.node_id} does not lead this share-partition")
-            faults[place] = PartitionFault(*place, moved)
-    return topics, faults
+        """The partitions of a request that this gateway leads; the others become faults."""
+        partitions: list[tuple[KnownTopic, int]] = []
+        faults: list[PartitionFault] = []
+        for entry in named:
+            try:
+                topic = await self._metadata.topic(entry.topic)
+            except ApiError as error:
+                faults += [PartitionFault(entry.topic, partition, error) for partition in entry.partitions]
+                continue
+            for partition in entry.partitions:
+                if self._cluster.leads(SharePartitionKey(group_id, topic.topic_id, partition)):
+                    partitions.append((topic, partition))
+                else:
+                    moved = NotLeaderOrFollower(f"{self._cluster.me.node_id} does not lead this share-partition")
+                    faults.append(PartitionFault(entry.topic, partition, moved))
+        return partitions, faults

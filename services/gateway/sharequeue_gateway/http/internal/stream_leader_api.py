@@ -1,17 +1,19 @@
 """The calls of a stream's gateway: at a leader, what a member holds; at a gateway that had the stream, to end it."""
 
+from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import HeldRequest, TakeStreamRequest, TakeStreamResponse
 from sharequeue.protocol.messages.records import PartitionLeader
-from sharequeue.protocol.types import MAX_WAIT_MS
+from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
+from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.delivery.held_records import HeldRecords, OffsetsOf
 from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
-from sharequeue_gateway.http.internal.leader_api import led_here
 from sharequeue_gateway.routing.streams import Streams
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.errors import ApiError
 
 
 class StreamLeaderApi:
@@ -29,14 +31,7 @@ class StreamLeaderApi:
     async def held(self, call: Call) -> Answer:
         request: HeldRequest = call.request
         group_id, member_id = call.path["group"], request.member_id
-        places = [(part.topic, part.partition) for part in request.ranges]
-        topics, found = await led_here(self._metadata, self._cluster, group_id, places)
-        faults = list(found.values())
-        ranges = [
-            OffsetsOf(topics[place], part.partition, part.first_offset, part.last_offset)
-            for place, part in zip(places, request.ranges, strict=True)
-            if place in topics
-        ]
+        ranges, faults = await self._led(group_id, request)
         if request.max_wait_ms and not faults:
             waiting = self._fetches.new(call.exchange)
             self._fetches.routed[waiting] = group_id
@@ -71,3 +66,23 @@ class StreamLeaderApi:
     async def take_stream(self, call: Call) -> TakeStreamResponse:
         request: TakeStreamRequest = call.request
         return self._streams.take(call.path["group"], request.member_id)
+
+    async def _led(self, group_id: str, request: HeldRequest) -> tuple[list[OffsetsOf], list[PartitionFault]]:
+        """The ranges of share-partitions that this gateway leads; the others become faults, one for each partition."""
+        ranges: list[OffsetsOf] = []
+        faults: dict[tuple[str, int], PartitionFault] = {}
+        for part in request.ranges:
+            place = part.topic, part.partition
+            if place in faults:
+                continue
+            try:
+                topic = await self._metadata.topic(part.topic)
+            except ApiError as error:
+                faults[place] = PartitionFault(*place, error)
+                continue
+            if self._cluster.leads(SharePartitionKey(group_id, topic.topic_id, part.partition)):
+                ranges.append(OffsetsOf(topic, part.partition, part.first_offset, part.last_offset))
+            else:
+                moved = NotLeaderOrFollower(f"{self._cluster.me.node_id} does not lead this share-partition")
+                faults[place] = PartitionFault(*place, moved)
+        return ranges, list(faults.values())
