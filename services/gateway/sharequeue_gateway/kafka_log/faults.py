@@ -12,7 +12,7 @@ _INVALID: Final = {"INVALID_RECORD", "INVALID_TIMESTAMP", "CORRUPT_MESSAGE"}
 
 
 def append_error(fault: KafkaError) -> ApiError:
-    """What an append answers: a refusal by the broker is the caller's to mend; without an answer, it may have
+    """Return what an append answers: a refusal by the broker is the caller's to mend; without an answer, it may have
     happened."""
     if fault.name in MISSING:
         return UnknownTopicOrPartition("Kafka has deleted the topic, or the partition", definite=fault.definite)
@@ -29,5 +29,5 @@ def append_error(fault: KafkaError) -> ApiError:
 
 
 def storage_error(fault: KafkaError) -> StorageError:
-    """What a read answers, or an append that has not begun."""
+    """Return what a read answers, or an append that has not begun."""
     return StorageError(f"Kafka cannot be used now: {fault}", definite=True)

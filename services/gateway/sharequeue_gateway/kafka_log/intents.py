@@ -12,7 +12,7 @@ _FAR_OFFSET: Final = re.compile(rb'(?<=offset":)\d{14,}')
 
 
 class Kind(IntEnum):
-    """What is written when the records are in Kafka."""
+    """The outcome that is written when the records are in Kafka."""
 
     KEYED = 1
     LETTERS = 2
