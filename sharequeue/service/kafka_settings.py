@@ -18,11 +18,7 @@ NAMES: Final = (
 
 
 def kafka_settings(settings: Any) -> KafkaSettings | None:
-<<<<<<< HEAD
-    """Say how to reach the brokers, from the settings of a service; None: PostgreSQL has the records."""
-=======
     """Return how to reach the brokers, from the settings of a service; None: PostgreSQL has the records."""
->>>>>>> d4da7850 (up, kafka_log: Keep functions short, and begin docstrings with a verb)
     if settings.record_log != KAFKA:
         return None
     return KafkaSettings(**{name: getattr(settings, f"kafka_{name}") for name in NAMES})
