@@ -19,7 +19,7 @@ INTERNAL = [api for api in ALL if api.internal]
 PARAMETERS = {"topic": "t", "partition": 0, "group": "g", "member_id": "m1", "transaction": "t-1", "offset": 0}
 
 
-@pytest.mark.parametrize("path", ["/v1", "/v1/topic", "/v1/topics/", "/v1%2Ftopics", "/docs/", "/docs/index.html"])
+@pytest.mark.parametrize("path", ["/v1/topic", "/v1/topics/", "/v1%2Ftopics", "/docs/", "/docs/index.html"])
 def test_unknown_paths_are_404_problems(gateway: Gateway, path: str) -> None:
     document = problem(gateway.http.get(path), 404, "UNKNOWN_PATH", 42)
     assert "/openapi.json" in document["detail"]
