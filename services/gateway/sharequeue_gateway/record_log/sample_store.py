@@ -52,7 +52,7 @@ async def merge_hour(connection: Connection, end_ms: int) -> int:
     Returns: how many rows were not such a row yet.
     """
     merged: int = await connection.fetchval(
-        """WITH old AS (DELETE FROM log.samples WHERE at_ms > $1 - 3600000 AND at_ms <= $1 RETURNING *),
+        """WITH old AS (DELETE FROM log.samples WHERE at_ms > $1::bigint - 3600000 AND at_ms <= $1 RETURNING *),
            hours AS (
              INSERT INTO log.samples SELECT series, $1, ARRAY[sum(counts[1]), sum(counts[2]), sum(counts[3]),
                sum(counts[4])]::bigint[] || (max(at_ms || counts))[6:] FROM old GROUP BY series)
