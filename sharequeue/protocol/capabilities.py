@@ -12,6 +12,7 @@ from sharequeue_http.forms.errors import ApiError
 
 IDEMPOTENCY_KEYS: Final = "idempotency_keys"
 DEAD_LETTERS: Final = "dead_letters"
+REDRIVE_TO_GROUP: Final = "redrive_to_group"
 TRANSACTIONS: Final = "transactions"
 SETTLE_AND_PRODUCE: Final = "settle_and_produce"
 UNIQUE_RECORDS: Final = "unique_records"
@@ -24,6 +25,7 @@ ALL: Final = frozenset(
     {
         IDEMPOTENCY_KEYS,
         DEAD_LETTERS,
+        REDRIVE_TO_GROUP,
         TRANSACTIONS,
         SETTLE_AND_PRODUCE,
         UNIQUE_RECORDS,
@@ -68,6 +70,12 @@ def in_produce(call: Any) -> Iterable[str]:
 
 def in_acknowledge(call: Any) -> Iterable[str]:
     return (SETTLE_AND_PRODUCE,) if call.request.produce else ()
+
+
+def in_redrive(call: Any) -> Iterable[str]:
+    yield DEAD_LETTERS
+    if call.request.to == "retry":
+        yield REDRIVE_TO_GROUP
 
 
 def in_topic(call: Any) -> Iterable[str]:

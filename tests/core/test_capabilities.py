@@ -37,7 +37,7 @@ CALLS: tuple[tuple[Api, dict[str, Any], str], ...] = (
     (apis.PRODUCE_RECORDS, {"header": "transaction-id"}, "transactions"),
     (apis.PRODUCE_ARROW, {"header": "transaction-id"}, "transactions"),
     (apis.PRODUCE_RAW_RECORD, {"header": "idempotency-key"}, "idempotency_keys"),
-    (apis.REDRIVE_DEAD_LETTERS, {}, "dead_letters"),
+    (apis.REDRIVE_DEAD_LETTERS, {"to": "source"}, "dead_letters"),
     (apis.PRODUCE_RECORDS, {"unique": object()}, "unique_records"),
     (apis.PRODUCE_RECORDS, {"unique": None}, "served"),
     (apis.PRODUCE_RAW_RECORD, {}, "served"),

@@ -50,6 +50,7 @@ RUN_BY = {
 """The tests that run the blocks of a language on a page. Other blocks are pictures, or output."""
 RUN_WITHOUT_A_LANGUAGE = {
     "docs/sdks.md": "`make sdks` runs them",
+    "docs/kafka.md": "`make kafka-log-test` runs them",
     "CONTRIBUTING.md": "for who changes the project",
 }
 COMMAND = re.compile(

@@ -565,6 +565,7 @@ def _operations(
         base.cluster,
         leading.record_log.transactions,
         guard,
+        leading.record_log.stores,
     )
     return Operations(ready, partial(_series, base, leading, members, settings.max_metric_pairs), guard)
 

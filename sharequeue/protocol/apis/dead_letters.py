@@ -68,5 +68,5 @@ REDRIVE_DEAD_LETTERS = Api(
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
     idempotent=True,
     access=Access(_needs(Operation.WRITE), audited=True),
-    needs=capabilities.always(capabilities.DEAD_LETTERS),
+    needs=capabilities.in_redrive,
 )

@@ -14,7 +14,7 @@ record log or the share coordinator. The gateways ask each other strictly.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -47,6 +47,8 @@ NEEDED: Final = {
     "manage": {POSTGRESQL, GROUP_COORDINATOR, ACCESS},
 }
 """What each kind of call needs. Topics and groups that a gateway knows are served without the group coordinator."""
+LOGGED: Final = {"produce", "fetch"}
+"""They need all stores of the record log, too."""
 LASTING_S: Final = 2.0
 """On a machine that is overloaded every dependency is late now and then, at all gateways."""
 ASK_S: Final = 0.3
@@ -66,8 +68,12 @@ class ReadinessCheck:
         cluster: Cluster,
         transactions: PostgresTransactions,
         guard: AccessGuard | None,
+        stores: Mapping[str, Callable[[], Awaitable[None]]],
     ) -> None:
         self._guard = guard
+        self._store_checks = {name: Check(ask) for name, ask in stores.items()}
+        self._dependencies = (*DEPENDENCIES, *stores)
+        self._needed = {kind: needed | (stores.keys() if kind in LOGGED else set()) for kind, needed in NEEDED.items()}
         self._transactions = transactions
         self._lock_timers = lock_timers
         self._metadata = metadata
@@ -85,11 +91,11 @@ class ReadinessCheck:
 
     async def __call__(self, strict: bool) -> Readiness:
         lacking = await self._lacking()
-        missing = [name for name in (*DEPENDENCIES, ACCESS) if name in lacking]
+        missing = [name for name in (*self._dependencies, ACCESS) if name in lacking]
         if self._cluster.leaving:
             lacking[GATEWAY] = "is stopping"
         if strict:
-            unavailable = POSTGRESQL in lacking or SHARE_COORDINATOR in lacking
+            unavailable = not lacking.keys().isdisjoint((POSTGRESQL, SHARE_COORDINATOR, *self._store_checks))
         elif self._cluster.leaving:
             unavailable = True
         else:
@@ -97,9 +103,9 @@ class ReadinessCheck:
             unavailable = bool(lasting) and await self._others_do_better(lasting)
         return Readiness(
             status="unavailable" if unavailable else "degraded" if lacking else "ready",
-            dependencies={**dict.fromkeys(DEPENDENCIES, "ok"), **lacking, **self._told()},
+            dependencies={**dict.fromkeys(self._dependencies, "ok"), **lacking, **self._told()},
             lacks=list(lacking),
-            works=[kind for kind, needed in NEEDED.items() if needed.isdisjoint(missing)],
+            works=[kind for kind, needed in self._needed.items() if needed.isdisjoint(missing)],
             gateways=[node.node_id for node in self._cluster.generation.nodes],
         )
 
@@ -111,7 +117,9 @@ class ReadinessCheck:
 
     async def _lacking(self) -> dict[str, str]:
         """Return what is wrong, by dependency."""
-        lacking = await faults(**{POSTGRESQL: self._postgres_check, SHARE_COORDINATOR: self._share_check})
+        lacking = await faults(
+            **{POSTGRESQL: self._postgres_check, SHARE_COORDINATOR: self._share_check, **self._store_checks}
+        )
         if self._lock_timers.degraded:
             lacking[REDIS] = f"{self._lock_timers.trouble}; holders and delivery counts do not survive a crash"
         if not self._metadata.reachable():
@@ -139,7 +147,7 @@ class ReadinessCheck:
         others = self._cluster.others()
         if not others:
             return False
-        if set(DEPENDENCIES) <= set(missing):
+        if set(self._dependencies) <= set(missing):
             return True
         answers = await asyncio.gather(*(self._ask(node) for node in others))
         heard = [answer for answer in answers if answer is not None and GATEWAY not in answer.lacks]

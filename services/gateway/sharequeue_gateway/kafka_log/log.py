@@ -84,6 +84,7 @@ class KafkaRecordLog:
         name: str,
     ) -> None:
         self.database: Final = database
+        self.stores: Final = {"kafka": self._ask}
         self._cluster = cluster
         self._listener = listener
         self._sweeps = sweeps
@@ -115,6 +116,13 @@ class KafkaRecordLog:
         """Records that this gateway appended are durable."""
         self.hear_of(topic_id, partition, log_end_offset)
         self._listener.appended(topic_id, partition, log_end_offset, records)
+
+    async def _ask(self) -> None:
+        """Ask a broker. Raises: StorageError."""
+        try:
+            await self._cluster.topics([])
+        except KafkaError as fault:
+            raise storage_error(fault) from fault
 
     # Reads
 
@@ -236,12 +244,16 @@ class KafkaRecordLog:
     async def run(self, interest: Interest) -> None:
         """Follow the logs that are used, have the rows of PostgreSQL follow those that groups read, and purge rows.
         Never returns."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.reads.run())
-            group.create_task(self._watch(interest))
-            group.create_task(self._follow_read())
-            group.create_task(self.once.sweep(lambda: self._sweeps("intents", 0)))
-            group.create_task(purging.run(self.database, lambda: self.reads.forget_unused(interest())))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.reads.run())
+                group.create_task(self._watch(interest))
+                group.create_task(self._follow_read())
+                group.create_task(self.once.sweep(lambda: self._sweeps("intents", 0)))
+                group.create_task(purging.run(self.database, lambda: self.reads.forget_unused(interest())))
+        finally:
+            await self.appender.close()
+            await self.once.close()
 
     async def _watch(self, interest: Interest) -> None:
         """Learn the logs that fetches wait for and memory does not know: those whose ends could not be read before."""

@@ -228,8 +228,10 @@ class AppendOnce:
             if fault.name in MISSING:
                 return None
             raise
-        base_offsets = [offset for offset in found if offset is not None]
-        return base_offsets if len(base_offsets) == len(places) else None
+        if all(offset is None for offset in found):
+            return None
+        # one transaction wrote all: what is not there was removed since, and lay at the noted end or above it
+        return [part.end if offset is None else offset for offset, part in zip(found, intent.parts, strict=True)]
 
     async def _stable(self, places: Sequence[Place]) -> dict[Place, LogOffset]:
         return await self._ends(places, committed=True)

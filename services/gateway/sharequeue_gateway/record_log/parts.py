@@ -1,6 +1,6 @@
 """Names the parts of a record log: partitions (`log.RecordLog`), and what stands beside them. `gateway` chooses one."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
 from sharequeue.protocol.types import TopicIdPartition
@@ -19,13 +19,16 @@ class Log(RecordLog, Protocol):
     """A record log and the parts beside it. `kind`: as the setting `record_log` names it.
 
     `capabilities`: see `sharequeue.protocol.capabilities`. A part that stands for a capability which the log lacks gets
-    no call. `questions`: how often a read asked what became of transactions.
+    no call. `questions`: how often a read asked what became of transactions. `stores`: what
+    the log needs beside PostgreSQL, by the names of `/readyz`, with what asks it; that raises ApiError.
     """
 
     @property
     def kind(self) -> str: ...
     @property
     def capabilities(self) -> frozenset[str]: ...
+    @property
+    def stores(self) -> Mapping[str, Callable[[], Awaitable[None]]]: ...
     @property
     def questions(self) -> int: ...
     @property

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -70,6 +71,7 @@ class PostgresRecordLog:
 
     kind: Final = "postgres"
     capabilities: Final = capabilities.ALL
+    stores: Final[Mapping[str, Callable[[], Awaitable[None]]]] = MappingProxyType({})
 
     def __init__(
         self,

@@ -1,0 +1,73 @@
+"""What docs/kafka.md shows and says: the stack beside a broker, by the command of the page."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.kafka_log.brokers import ROOT, Brokers
+
+
+@pytest.fixture
+def gateway(kafka: Brokers, tmp_path: Path) -> Iterator[httpx.Client]:
+    (command,) = re.findall(r"^```\n(sharequeue up .*)\n```", (ROOT / "docs/kafka.md").read_text(), re.MULTILINE)
+    name, *arguments = command.replace("127.0.0.1:9092", kafka.address).split()
+    ports = [part for service in ("gateway", "coordinator", "share-coordinator") for part in (f"--{service}-port", "0")]
+    up = subprocess.Popen(
+        [Path(sys.executable).parent / name, *arguments, *ports, "--data-dir", tmp_path / "data", "--json"],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert up.stdout is not None
+        with httpx.Client(base_url=json.loads(up.stdout.readline())["gateways"][0], timeout=60) as client:
+            yield client
+    finally:
+        up.send_signal(signal.SIGTERM)
+        up.wait(60)
+
+
+def call(gateway: httpx.Client, path: str, body: Any, status: int = 200, **headers: str) -> Any:
+    response = gateway.post(path, json=body, headers=headers)
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def fetch(gateway: httpx.Client, group: str) -> list[Any]:
+    body = {"topics": ["page"], "member_id": "m", "max_wait_ms": 10_000}
+    batches = call(gateway, f"/v1/share-groups/{group}/fetch", body)["batches"]
+    return [record["value"] for batch in batches for record in batch["records"]]
+
+
+def test_a_dead_letter_is_sent_back_for_every_group(gateway: httpx.Client) -> None:
+    assert gateway.get("/v1").json() == {
+        "record_log": "kafka",
+        "capabilities": ["dead_letters", "idempotency_keys"],
+    }
+    while gateway.get("/readyz").json()["dependencies"]["kafka"] != "ok":
+        time.sleep(0.1)
+    call(gateway, "/v1/topics", {"name": "page", "partitions": 1}, 201)
+    call(gateway, "/v1/topics/page/scheduled", {"records": [{"value": 1, "delay_ms": 1}]}, 501)
+    once = [
+        call(gateway, "/v1/topics/page/records", {"records": [{"value": "once"}]}, **{"Idempotency-Key": "k"})
+        for _ in range(2)
+    ]
+    assert once[0] == once[1]
+    assert fetch(gateway, "g") == ["once"]
+    reject = {"topic": "page", "partition": 0, "first_offset": 0, "last_offset": 0, "type": "reject", "reason": "bad"}
+    call(gateway, "/v1/share-groups/g/acknowledge", {"member_id": "m", "acknowledgements": [reject]})
+    while not (letters := gateway.get("/v1/share-groups/g/dead-letters").json()["dead_letters"]):
+        time.sleep(0.1)
+    assert [(letter["offset"], letter["reason"]) for letter in letters] == [(0, "bad")]
+    refused = call(gateway, "/v1/share-groups/g/dead-letters/redrive", {}, 501)
+    assert refused["capability"] == "redrive_to_group"
+    assert call(gateway, "/v1/share-groups/g/dead-letters/redrive", {"to": "source"})["matched"] == 1
+    assert fetch(gateway, "g") == ["once"]
+    assert gateway.get("/v1/share-groups/g/dead-letters").json()["dead_letters"] == []
