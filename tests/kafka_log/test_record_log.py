@@ -198,6 +198,7 @@ async def replicas_of(brokers: Brokers, name: str) -> list[int]:
     return sorted(partition["replicas"], key=lambda node: node != partition["leader"])
 
 
+@pytest.mark.soak
 def test_groups_go_back_where_the_histories_part(three_brokers: Brokers, database: str) -> None:
     """A broker that lacks records becomes the leader, and its log has passed the old end when the gateway sees it."""
 

@@ -14,7 +14,7 @@ from tests.storage.record_log_suite import RecordLogSuite
 
 DEADLINE_S = 120  # for a hang
 
-KEYED: Final = (
+TRANSACTIONAL: Final = (
     "test_a_key_belongs_to_caller_path_and_topic",
     "test_a_refused_append_leaves_its_key_free",
     "test_a_repeat_with_a_key_gets_the_first_answer",
@@ -22,11 +22,14 @@ KEYED: Final = (
     "test_concurrent_repeats_append_once",
 )
 LACKING: Final = {
-    **dict.fromkeys(KEYED, "idempotency_keys"),
+    **dict.fromkeys(
+        TRANSACTIONAL, "keys: test_appends plays them, since the end of a transaction takes an offset, too"
+    ),
     "test_a_refused_append_of_several_partitions_stores_nothing": "atomic appends over partitions",
     "test_a_large_append_of_several_partitions_is_stored_whole_or_not_at_all": "atomic appends over partitions",
     "test_appends_of_one_commit_are_reported_once_for_each_partition": "commits: each append is reported",
     "test_one_append_makes_one_batch": "batches: Kafka's clients and brokers make them",
+    "test_the_log_end_of_a_read_covers_its_records": "news: a gateway hears of the appends of others a moment later",
     "test_retention_by_time": "retention: Kafka's",
     "test_retention_by_bytes": "retention: Kafka's",
     "test_a_local_append_is_reported_at_once": "retention: Kafka's",

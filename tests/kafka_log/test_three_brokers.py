@@ -4,6 +4,8 @@ import asyncio
 import itertools
 import uuid
 
+import pytest
+
 from sharequeue.repeats import Every
 from sharequeue_kafka.cluster import Place
 from sharequeue_kafka.fetching import FetchedPart, Fetching
@@ -17,6 +19,7 @@ DEADLINE_S = 300  # for a hang
 PATIENCE_MS = 120_000  # a broker that comes back is in sync only after a while
 
 
+@pytest.mark.soak
 def test_calls_go_on_when_leaders_are_killed_and_paused(three_brokers: Brokers) -> None:
     """Appends, transactions and news; afterwards each append is there once, where its answer said."""
 
