@@ -35,6 +35,23 @@ def test_each_record_goes_to_one_of_the_clients_of_all_gateways(clients: list[ht
         assert {p["lag"] for topic in offsets["topics"] for p in topic["partitions"]} == {0}
 
 
+def test_a_member_that_leaves_through_any_gateway_gives_back_what_it_holds_at_each_leader(
+    clients: list[httpx.Client], name: str
+) -> None:
+    make_topic(clients[0], name, PARTITIONS)
+    for partition in range(PARTITIONS):
+        produce(clients[0], name, partition, 1)
+    wanted = {(partition, 0) for partition in range(PARTITIONS)}
+    held: set[tuple[int, int]] = set()
+    while held != wanted:
+        held |= places(fetch(clients[0], name, topics=[name], member_id="leaves", max_wait_ms=LONG_MS))
+    reset = clients[1].post(f"/v1/share-groups/{name}/offsets/reset", json={"to": "latest"})
+    assert reset.status_code == 409, "its records are in use, at whichever leader"
+    assert clients[1].delete(f"/v1/share-groups/{name}/members/leaves").status_code == 204
+    again = fetch(clients[2], name, topics=[name], member_id="stays", max_wait_ms=0)
+    assert places(again) == wanted
+
+
 def test_max_records_holds_over_all_leaders(clients: list[httpx.Client], name: str) -> None:
     make_topic(clients[0], name, PARTITIONS)
     for partition in range(PARTITIONS):

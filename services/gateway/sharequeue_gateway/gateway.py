@@ -668,7 +668,15 @@ def _apis(
     coordinator, metadata, routing, timers = base.coordinator, base.metadata, base.routing, base.lock_timers
     fetcher, sessions, streams = delivering.fetcher, delivering.sessions, delivering.streams
     group_use = GroupUse(
-        metadata, leading.leader, fetcher.fetches, delivering.members, sessions, streams, timers, leading.readers
+        metadata,
+        leading.leader,
+        fetcher.fetches,
+        delivering.members,
+        sessions,
+        streams,
+        timers,
+        leading.readers,
+        cluster.leads,
     )
     at_work = GroupsAtWork(
         base.database.query, cluster, record_log, leading.leader, leading.dead_letters, delivering.members, clock

@@ -1,7 +1,7 @@
 """The calls of the group coordinator: ask whether a group is in use, unload it for a reset, release a member."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sharequeue.protocol.messages.cluster import TopicIdPartitions
 from sharequeue.protocol.messages.leaders import (
@@ -28,7 +28,7 @@ from sharequeue_http.forms.errors import ApiError
 
 
 class GroupUse:
-    """The handlers of groupUsage, unloadGroup and releaseMember."""
+    """The handlers of groupUsage, unloadGroup and releaseMember. `leads`: whether this gateway leads it."""
 
     def __init__(
         self,
@@ -40,7 +40,9 @@ class GroupUse:
         streams: Streams,
         lock_timers: LockStore,
         readers: Readers,
+        leads: Callable[[SharePartitionKey], bool],
     ) -> None:
+        self._leads = leads
         self._readers = readers
         self._metadata = metadata
         self._leader = leader
@@ -107,11 +109,11 @@ class GroupUse:
         return ReleaseMemberResponse(share_session=had_session, released_records=held)
 
     async def _with_locks(self, group_id: str, topics: Sequence[TopicIdPartitions]) -> list[LedSharePartition]:
-        """The loaded share-partitions, and those for which Redis has locks, which this loads."""
+        """The loaded share-partitions, and those led here for which Redis has locks, which this loads."""
         keys = [
             SharePartitionKey(group_id, topic.topic_id, partition) for topic in topics for partition in topic.partitions
         ]
-        away = [key for key in keys if self._leader.loaded(key) is None]
+        away = [key for key in keys if self._leader.loaded(key) is None and self._leads(key)]
         locked = await self._lock_timers.with_locks(away)
         await self._metadata.topics_by_id(list({key.topic_id for key in locked}))
         wanted: list[tuple[KnownTopic, int]] = []
