@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.http.calls import wait_until
 from tests.kafka_log.brokers import ROOT, Brokers
 
 
@@ -51,8 +51,7 @@ def test_a_dead_letter_is_sent_back_for_every_group(gateway: httpx.Client) -> No
         "record_log": "kafka",
         "capabilities": ["dead_letters", "idempotency_keys"],
     }
-    while gateway.get("/readyz").json()["dependencies"]["kafka"] != "ok":
-        time.sleep(0.1)
+    wait_until(lambda: gateway.get("/readyz").json()["dependencies"]["kafka"] == "ok")
     call(gateway, "/v1/topics", {"name": "page", "partitions": 1}, 201)
     call(gateway, "/v1/topics/page/scheduled", {"records": [{"value": 1, "delay_ms": 1}]}, 501)
     once = [
@@ -63,8 +62,7 @@ def test_a_dead_letter_is_sent_back_for_every_group(gateway: httpx.Client) -> No
     assert fetch(gateway, "g") == ["once"]
     reject = {"topic": "page", "partition": 0, "first_offset": 0, "last_offset": 0, "type": "reject", "reason": "bad"}
     call(gateway, "/v1/share-groups/g/acknowledge", {"member_id": "m", "acknowledgements": [reject]})
-    while not (letters := gateway.get("/v1/share-groups/g/dead-letters").json()["dead_letters"]):
-        time.sleep(0.1)
+    letters = wait_until(lambda: gateway.get("/v1/share-groups/g/dead-letters").json()["dead_letters"])
     assert [(letter["offset"], letter["reason"]) for letter in letters] == [(0, "bad")]
     refused = call(gateway, "/v1/share-groups/g/dead-letters/redrive", {}, 501)
     assert refused["capability"] == "redrive_to_group"

@@ -189,7 +189,7 @@ class KafkaTopics(TopicAdmin):
         found = copied((await self._kafka.describe_configs([name])).get(name, {}))
         return {**found, **{key: value for key, value in given.items() if value is not None}}
 
-    # What others change
+    # Topics that other programs make, change and delete
 
     async def follow(self) -> None:
         """Look at all topics of Kafka again and again, while this instance owns the cluster's shard. Never returns."""

@@ -1,4 +1,4 @@
-"""Intents: what an append to Kafka that must happen once notes in PostgreSQL before it begins. Pure."""
+"""Intents: an append to Kafka that must happen once notes one in PostgreSQL before it begins. Pure."""
 
 import hashlib
 import re

@@ -132,7 +132,7 @@ class KafkaRecordLog:
         return await self.reads.read((topic_id, partition), offset, max_bytes, max_records, committed)
 
     async def read_deleted(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> Sequence[RecordBatch]:
-        """Read nothing: what is below a log start of Kafka is gone."""
+        """Read nothing: Kafka keeps no record below its log start."""
         return ()
 
     async def read_packed(

@@ -56,7 +56,7 @@ class Wanted(NamedTuple):
 
 
 class Done(NamedTuple):
-    """`found`: what the check found; then nothing was appended now, and there are no offsets."""
+    """The end of an append. `found`: the answer of the check; this call then appended nothing and has no offsets."""
 
     base_offsets: Sequence[int]
     found: Any = None
@@ -230,7 +230,7 @@ class AppendOnce:
             raise
         if all(offset is None for offset in found):
             return None
-        # one transaction wrote all: what is not there was removed since, and lay at the noted end or above it
+        # one transaction wrote all records: a part without them lost them since, and had them at its noted end or above
         return [part.end if offset is None else offset for offset, part in zip(found, intent.parts, strict=True)]
 
     async def _stable(self, places: Sequence[Place]) -> dict[Place, LogOffset]:
