@@ -91,6 +91,7 @@ def _show_created(created: CreatedKey, as_json: bool) -> None:
         return
     click.echo(created.key)
     say(f"the key {created.key_id} of {created.principal}: keep it, it is not shown again")
+    say("a gateway with authentication=off, the default of `sharequeue up`, serves callers without a key too")
 
 
 @keys.command("list")

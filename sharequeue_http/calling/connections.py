@@ -221,6 +221,13 @@ class _Connection(asyncio.Protocol):
         self.usable = False
         self._transport.abort()
 
+    def _closed_early(self) -> str:
+        said = "it was closed before the answer was whole"
+        plain = self._transport.get_extra_info("ssl_object") is None
+        # A listener with TLS ends a plain request without a word, as a service that dies does.
+        first = plain and not self._headed and not self.idle_since
+        return f"{said}; if the service has a certificate, its URL begins with https://" if first else said
+
     def _end(self, fault: Exception) -> None:
         self.usable = False
         if self._answer is not None and not self._answer.done():
@@ -253,7 +260,7 @@ class _Connection(asyncio.Protocol):
         if exc is None and self._headed and ends_with_it:
             self.on_message_complete()
         else:
-            self._answer.set_exception(ConnectionLost(str(exc) if exc else "it was closed before the answer was whole"))
+            self._answer.set_exception(ConnectionLost(str(exc) if exc else self._closed_early()))
 
     # httptools.HttpResponseParser
 

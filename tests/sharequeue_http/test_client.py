@@ -124,8 +124,8 @@ def test_answers_without_a_body_are_read() -> None:
 @pytest.mark.parametrize(
     ("parts", "cause"),
     [
-        ([None], "closed before the answer was whole"),
-        ([b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc", None], "closed before the answer was whole"),
+        ([None], "closed before the answer was whole; if the service has a certificate, its URL begins with https://"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc", None], "closed before the answer was whole$"),
         ([b"SMTP ready\r\n\r\n"], "not HTTP"),
     ],
     ids=["no answer", "half an answer", "another protocol"],

@@ -1,16 +1,20 @@
 """The edge behind TLS: an exchange knows its connection's TLS object, and who does not shake hands keeps nobody out.
 The key is for these tests alone."""
 
+import asyncio
 import contextlib
 import socket
 import ssl
 from pathlib import Path
 
 import httpx
+import pytest
 
+from sharequeue_http.calling.connections import ConnectionLost, Connections
 from sharequeue_http.limits import HttpLimits
 from tests.http.calls import wait_until
 from tests.sharequeue_http.edge_server import MAX_REQUEST_BYTES, edge_server
+from tests.sharequeue_http.test_client import get
 
 HERE = Path(__file__).parent
 CERTIFICATE = HERE / "localhost.pem"
@@ -69,6 +73,8 @@ def test_a_client_that_speaks_no_tls_is_closed() -> None:
                 plain.shutdown(socket.SHUT_WR)
                 with contextlib.suppress(ConnectionResetError):
                     assert b"HTTP/" not in plain.recv(100)
+        with pytest.raises(ConnectionLost, match="its URL begins with https://"):
+            asyncio.run(get(Connections(f"http://localhost:{server.port}", 1)))
         trusted = ssl.create_default_context(cafile=str(CERTIFICATE))
         url = f"https://localhost:{server.port}/connection"
         assert httpx.get(url, verify=trusted, timeout=60).status_code == 200

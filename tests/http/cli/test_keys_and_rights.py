@@ -32,6 +32,7 @@ def test_a_key_is_made_listed_rotated_and_revoked(run: Run, place: tuple[str, ..
     key = parse_key(made.stdout.decode().strip())
     assert key is not None
     assert key.text.encode() not in made.stderr
+    assert b"a gateway with authentication=off" in made.stderr
     (first,) = listed(run, principal)
     assert (first["key_id"], first["description"]) == (key.key_id, "ovens")
     assert first["expires_at_ms"] - first["created_at_ms"] == pytest.approx(90 * 86_400_000, abs=60_000)
