@@ -10,7 +10,7 @@ from sharequeue.service.series import Family
 from sharequeue_gateway import metrics
 from sharequeue_gateway.record_log.parts import Log
 from sharequeue_gateway.record_log.transactions.open_store import OpenNow
-from sharequeue_gateway.record_log.transactions.transaction_rules import TIME_OUT, Reason, State, Transaction
+from sharequeue_gateway.record_log.transactions.transaction_rules import TIME_OUT, Reason, State, Wish
 
 QUESTIONS: Final = Family(
     "sharequeue_stability_questions_total",
@@ -41,8 +41,8 @@ def watch(record_log: Log) -> None:
     metrics.OLDEST_OPEN_TRANSACTION_SECONDS.set_function(lambda: transactions.open_now.age_ms / 1000)
 
 
-def count_end(ended: Transaction, seconds: float) -> None:
-    metrics.TRANSACTIONS_ENDED[_labels(ended.state, ended.reason)].inc()
+def count_end(end: Wish, seconds: float) -> None:
+    metrics.TRANSACTIONS_ENDED[_labels(*end)].inc()
     metrics.TRANSACTION_END_SECONDS.observe(seconds)
 
 

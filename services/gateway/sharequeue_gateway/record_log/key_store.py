@@ -179,21 +179,21 @@ _TYPES: Final = (
 )
 
 
-_NEW_KEYS: Final = f"log.new_keys({{}}, {KEYS.first}, {KEYS.period} + 1)"
-_KEEP: Final = f"""
+NEW_KEYS: Final = f"log.new_keys({{}}, {KEYS.first}, {KEYS.period} + 1)"
+KEEP: Final = f"""
   INSERT INTO log.{KEYS.name} ({KEYS.column}, topic_id, key, path, caller, fingerprint, answer, base_offsets)
   SELECT {KEYS.period}, """
 
 APPEND_ONE_WITH_KEY: Final = f"""
 WITH fresh AS MATERIALIZED (
-  SELECT {_NEW_KEYS.format("ARRAY[$7::uuid], ARRAY[$11::bigint], ARRAY[$1::uuid], ARRAY[$12], ARRAY[$13], ARRAY[$14]")}
+  SELECT {NEW_KEYS.format("ARRAY[$7::uuid], ARRAY[$11::bigint], ARRAY[$1::uuid], ARRAY[$12], ARRAY[$13], ARRAY[$14]")}
     <> '{{}}' AS fresh),
 written AS (
   INSERT INTO log.record_batches ({COLUMNS})
   SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9 FROM fresh
   WHERE fresh AND {MAY_APPEND.format(lock_key="$10", topic_id="$1", partition="$2", base_offset="$3")}
   RETURNING append_id),
-kept AS ({_KEEP} $1, $12, $13, $14, $15, $16, ARRAY[$3::bigint] FROM written)
+kept AS ({KEEP} $1, $12, $13, $14, $15, $16, ARRAY[$3::bigint] FROM written)
 SELECT append_id, true FROM written UNION ALL SELECT $7, false FROM fresh WHERE NOT fresh
 """
 """`append_with_keys` for a single batch, which most commits have."""
@@ -221,7 +221,7 @@ def append_with_keys(count: int) -> str:
     keys = ", ".join(f"array_agg({name})" for name in ("append_id", "key_lock", "topic_id", "key", "path", "caller"))
     return f"""
 WITH input ({COLUMNS}, lock_key, key_lock, key, path, caller, fingerprint, answer) AS MATERIALIZED ({values}),
-fresh AS MATERIALIZED (SELECT {_NEW_KEYS.format(keys)} AS append_ids FROM input WHERE key_lock IS NOT NULL),
+fresh AS MATERIALIZED (SELECT {NEW_KEYS.format(keys)} AS append_ids FROM input WHERE key_lock IS NOT NULL),
 used AS MATERIALIZED (
   SELECT i.append_id, i.topic_id, i.partition, i.base_offset FROM input i
   WHERE i.key_lock IS NOT NULL AND i.append_id <> ALL((SELECT append_ids FROM fresh)::uuid[])),
@@ -234,7 +234,7 @@ written AS (
     WHERE u.topic_id = i.topic_id AND u.partition = i.partition AND u.base_offset <= i.base_offset)
   ORDER BY topic_id, partition, base_offset
   RETURNING append_id),
-kept AS ({_KEEP} topic_id, key, path, caller, fingerprint, answer, ARRAY[base_offset]
+kept AS ({KEEP} topic_id, key, path, caller, fingerprint, answer, ARRAY[base_offset]
   FROM input JOIN written USING (append_id) WHERE key_lock IS NOT NULL)
 SELECT append_id, true FROM written UNION ALL SELECT append_id, false FROM used
 """

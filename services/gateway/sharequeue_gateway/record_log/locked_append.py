@@ -27,6 +27,7 @@ from sharequeue.service.postgres_faults import FAULTS, LOST, lacks_partition
 from sharequeue_gateway.record_log import key_store, store, time_lines
 from sharequeue_gateway.record_log.connections import LEAST_S, locking
 from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.key_store import NO_KEY, NewKey
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.reading.cache import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
@@ -70,6 +71,9 @@ class Within(Protocol):
 
         Returns: the bounds of the partitions, if these are locked too. Raises: NotOpen.
         """
+
+    async def at_once(self, connection: Any, row: store.Row, key: NewKey) -> bool:
+        """Append one batch and commit in one statement. Returns: whether it has; if not, nothing has happened."""
 
     async def write(self, connection: Any, places: Sequence[TopicIdPartition], base_offsets: Sequence[int]) -> None:
         """The records are inserted, and not yet committed."""
@@ -220,6 +224,11 @@ class LockedAppend:
         under the same locks. Empty: there was none, and this try notes its own offsets.
         """
         key, within, began = request.key, request.within, time.monotonic()
+        if within is not None and not within.gathers and not tried_at:
+            done = await self._at_once(connection, request, within, tried_at)
+            if done is not None:
+                within.count(time.monotonic() - began)
+                return done
         bounds = None
         async with locking(connection, LOCK_TIMEOUT_MS):
             first_answer = None if key is None else await answer_of(connection, key)
@@ -242,6 +251,24 @@ class LockedAppend:
         if within is not None:
             within.count(time.monotonic() - began)
         return AppendResult(base_offsets, kept)
+
+    async def _at_once(
+        self, connection: Any, request: AppendRequest, within: Within, tried_at: list[int]
+    ) -> AppendResult | None:
+        """Append to one partition with a known end, if nothing is in the way. Returns: None: nothing has happened."""
+        append, *others = request.appends
+        place, key = (append.topic_id, append.partition), request.key
+        end = self._known.cache.log_end_offset(place)
+        if others or end < 0 or (key is not None and key.lasting):
+            return None
+        batch = RecordBatch.encode(end, append.tails, append.max_timestamp_ms, append.for_group)
+        kept = NO_KEY if key is None else new_key(key, end)
+        tried_at.append(end)
+        if not await within.at_once(connection, (*place, batch, request.append_id), kept):
+            tried_at.clear()
+            return None
+        self.publish([(place, batch)])
+        return AppendResult([end], kept.answer)
 
     async def _look_up(self, connection: Any, request: AppendRequest, tried_at: Sequence[int]) -> AppendResult | None:
         """The result of an earlier try, if it happened. The locks wait for a statement that the server still runs."""

@@ -251,8 +251,9 @@ def new_append_id() -> str:
     return f"{next(_append_ids(os.getpid())):032x}"
 
 
-Rows = Sequence[tuple[str, int, RecordBatch, str]]
-"""Batches to store, each with its topic id, its partition and its append id."""
+Row = tuple[str, int, RecordBatch, str]
+"""A batch to store, with its topic id, its partition and its append id."""
+Rows = Sequence[Row]
 
 
 async def kept_forms(batches: Sequence[RecordBatch]) -> list[tuple[bytes, int | None]]:

@@ -94,9 +94,6 @@ class SettledCommits:
         """
         places = self._settler.check(wanted)
         digest = digest_of(wanted)
-        first = await self._first(key)
-        if first is not None:
-            return first
         begun = await self._transactions.begin(NewTransaction(TIMEOUT_MS, owner=owner, durable=False))
         transaction_id = begun.transaction_id
         committed: list[Settlement] = []

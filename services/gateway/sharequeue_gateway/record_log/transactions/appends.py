@@ -11,6 +11,7 @@ from sharequeue.protocol.errors import ConcurrentTransactions
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.key_store import NewKey
 from sharequeue_gateway.record_log.locked_append import LookUp, NotOpen
 from sharequeue_gateway.record_log.log import AppendResult
 from sharequeue_gateway.record_log.owner import ANY_OWNER
@@ -22,7 +23,6 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     COMMIT,
     TIME_OUT,
     State,
-    Transaction,
     append_refusal,
 )
 from sharequeue_http.forms.errors import ApiError, TooLarge
@@ -81,6 +81,10 @@ class InTransaction:
         if shared is None or not shared.open:
             raise NotOpen(shared is not None and shared.past)
 
+    async def at_once(self, connection: Any, row: store.Row, key: NewKey) -> bool:
+        """The fast path does this, for many appends together."""
+        return False
+
     async def write(self, connection: Any, places: Sequence[TopicIdPartition], base_offsets: Sequence[int]) -> None:
         """The transaction writes to these partitions. Raises: TooLarge."""
         count = await transaction_store.register(connection, self._transaction_id, places, base_offsets)
@@ -110,7 +114,6 @@ class Settles:
         self._ends = ends
         self._transaction_id = transaction_id
         self._settling = settling
-        self._committed: Transaction | None = None
 
     async def lock(
         self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool
@@ -131,16 +134,20 @@ class Settles:
             if (await transaction_store.look_to_end(connection, transaction_id)).past:
                 raise NotOpen(past=True)
             raise ConcurrentTransactions("another client has written to the transaction of this request; repeat it")
-        state, reason = COMMIT
-        self._committed = found._replace(state=state, reason=reason, ended_at_ms=done.ended_at_ms)
-        return done.bounds
+        return done
+
+    async def at_once(self, connection: Any, row: store.Row, key: NewKey) -> bool:
+        """Commit the transaction with the append, if nothing is in the way."""
+        database, transaction_id = self._database, self._transaction_id
+        return await settlements.commit_at_once(
+            connection, database.outcomes, transaction_id, self._settling, row, database.compression, key
+        )
 
     async def write(self, connection: Any, places: Sequence[TopicIdPartition], base_offsets: Sequence[int]) -> None:
         """The records are not of the transaction."""
 
     def count(self, seconds: float) -> None:
-        assert self._committed is not None
-        self._ends.count(self._committed, seconds)
+        self._ends.count(COMMIT, seconds)
 
     async def find_end(self, past: bool, look_up: LookUp) -> AppendResult | ApiError:
         refusal, happened = await self._ends.refusal(self._transaction_id, self.owner, past, look_up)

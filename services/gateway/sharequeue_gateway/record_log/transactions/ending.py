@@ -107,7 +107,7 @@ class Ending:
     """
 
     def __init__(
-        self, database: LogDatabase, known: KnownLog, deadline_s: float, count: Callable[[Transaction, float], None]
+        self, database: LogDatabase, known: KnownLog, deadline_s: float, count: Callable[[Wish, float], None]
     ) -> None:
         self._database = database
         self._known = known
@@ -173,7 +173,7 @@ class Ending:
                         ended = await self._transaction(connection, transaction_id, end, large, remaining_s)
                 await self._publish(transaction_id, ended)
                 if ended.here and ended.transaction is not None:
-                    self.count(ended.transaction, time.monotonic() - began)
+                    self.count(Wish(ended.transaction.state, ended.transaction.reason), time.monotonic() - began)
                 return ended
             except _LargeEnd:
                 large = True

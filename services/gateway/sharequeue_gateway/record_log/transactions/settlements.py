@@ -7,17 +7,30 @@ The row, and not what happens to be pending, says what was settled. A leader ask
 or T's row here, or neither: then T was aborted, or was committed without these records.
 """
 
+import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+import asyncpg
 import msgspec
 
 from sharequeue.protocol.types import SettledBatch, SharePartitionKey, TopicIdPartition
-from sharequeue_gateway.record_log.key_store import KeyTable
-from sharequeue_gateway.record_log.store import BOUNDS, Bounds, Connection, bounds_of, lock_keys
+from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log.compression import Compression
+from sharequeue_gateway.record_log.key_store import KEEP, NEW_KEYS, KeyTable, NewKey
+from sharequeue_gateway.record_log.store import (
+    BOUNDS,
+    COLUMNS,
+    MAY_APPEND,
+    Bounds,
+    Connection,
+    Row,
+    bounds_of,
+    lock_keys,
+)
 from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT, State, Transaction
-from sharequeue_gateway.record_log.transactions.transaction_store import MS, ROW, transaction_of
+from sharequeue_gateway.record_log.transactions.transaction_store import ROW, transaction_of
 
 encoded: Final = msgspec.json.Encoder().encode
 settled_of: Final = msgspec.json.Decoder(list[SettledBatch]).decode
@@ -168,18 +181,20 @@ SELECT found.*, (SELECT count(*) FROM locked) FROM found
 """
 """Locks the row of a transaction, and then, if it is open, the partitions of an append."""
 
+_ENDS: Final = f"""outcome AS (
+  INSERT INTO log.transaction_outcomes (ended_hour, transaction_id, producer_epoch, principal, committed, reason,
+    partitions, began_at, ended_at, settled)
+  SELECT {{period}}, $1, producer_epoch, principal, true, $8::smallint, 0, began_at, now, $9::bytea FROM ended),
+settled AS ({ADD.format(source="ended,")})"""
+
 COMMIT_ALONE: Final = f"""
 WITH ended AS (
   DELETE FROM log.transactions t
   WHERE t.transaction_id = $1 AND t.state = 0 AND t.deadline > clock_timestamp()
     AND NOT EXISTS (SELECT FROM log.transaction_partitions p WHERE p.transaction_id = $1)
   RETURNING producer_epoch, principal, began_at, clock_timestamp() AS now),
-outcome AS (
-  INSERT INTO log.transaction_outcomes (ended_hour, transaction_id, producer_epoch, principal, committed, reason,
-    partitions, began_at, ended_at, settled)
-  SELECT {{period}}, $1, producer_epoch, principal, true, $8::smallint, 0, began_at, now, $9::bytea FROM ended),
-settled AS ({ADD.format(source="ended,")})
-SELECT {MS.format("ended.now")}, b.*
+{_ENDS}
+SELECT true, b.*
 FROM ended LEFT JOIN LATERAL ({BOUNDS.format(topic_ids="$10", partitions="$11")}) b ON true
 """
 """Commits a transaction that wrote nothing itself, settles, and reads the bounds of partitions for an append: one
@@ -194,26 +209,18 @@ async def lock_alone(
     return None if row is None else transaction_of(row)
 
 
-class CommittedAlone(NamedTuple):
-    """The time at which a transaction that wrote nothing itself ended, and the bounds of the partitions of an append;
-    one without any append is left out."""
-
-    ended_at_ms: int
-    bounds: dict[TopicIdPartition, Bounds]
-
-
 async def commit_alone(
     connection: Connection,
     outcomes: KeyTable,
     transaction_id: str,
     settling: Settling,
     places: Sequence[TopicIdPartition],
-) -> CommittedAlone | None:
+) -> dict[TopicIdPartition, Bounds] | None:
     """Commit a transaction with what it settles, and read the bounds of `places` for an append. `lock_alone` has locked
     all of these.
 
-    Returns: None: its time has passed, or a client that learned its id has written records to it. Then nothing has
-    happened.
+    Returns: the bounds; a partition without any append is left out. None: its time has passed, or a client that learned
+    its id has written records to it. Then nothing has happened.
     """
     rows = await connection.fetch(
         COMMIT_ALONE.format(period=outcomes.period),
@@ -224,6 +231,62 @@ async def commit_alone(
         [topic_id for topic_id, _ in places],
         [partition for _, partition in places],
     )
-    if not rows:
-        return None
-    return CommittedAlone(rows[0][0], bounds_of([row[1:] for row in rows if row[1] is not None]))
+    return bounds_of([row[1:] for row in rows if row[1] is not None]) if rows else None
+
+
+_NEW_KEY: Final = NEW_KEYS.format(
+    "ARRAY[$16::uuid], ARRAY[$20::bigint], ARRAY[$10::uuid], ARRAY[$21], ARRAY[$22], ARRAY[$23]"
+)
+
+COMMIT_AT_ONCE: Final = f"""
+WITH mine AS MATERIALIZED (
+  SELECT FROM log.transactions
+  WHERE transaction_id = $1 AND state = 0 AND deadline > clock_timestamp() FOR UPDATE SKIP LOCKED),
+allowed AS MATERIALIZED (
+  SELECT FROM mine
+  WHERE NOT log.has_written($1) AND {MAY_APPEND.format(lock_key="$19", topic_id="$10", partition="$11", base_offset="$12")}
+    AND ($21::text IS NULL OR {_NEW_KEY} <> '{{{{}}}}')),
+ended AS (
+  DELETE FROM log.transactions USING allowed WHERE transaction_id = $1
+  RETURNING producer_epoch, principal, began_at, clock_timestamp() AS now),
+{_ENDS},
+written AS (
+  INSERT INTO log.record_batches ({COLUMNS}) SELECT $10, $11, $12, $13, $14, $15, $16, $17, $18 FROM ended),
+kept AS ({KEEP} $10, $21, $22, $23, $24, $25, ARRAY[$12::bigint] FROM ended WHERE $21 IS NOT NULL)
+SELECT true FROM ended
+"""
+"""All of an append to one partition that commits a transaction which wrote nothing itself. It waits for no lock, and
+does nothing if something is in the way: another statement, a used key, or an end of the partition that is not known
+here."""
+
+
+async def commit_at_once(
+    connection: Connection,
+    outcomes: KeyTable,
+    transaction_id: str,
+    settling: Settling,
+    row: Row,
+    compression: Compression,
+    key: NewKey,
+) -> bool:
+    """Commit a transaction with what it settles and with an append.
+
+    Returns: whether it has; if not, something is in the way, and nothing has happened.
+    """
+    kept = await store.kept_forms([row[2]])
+    try:
+        ended = await connection.fetchval(
+            COMMIT_AT_ONCE.format(period=outcomes.period),
+            transaction_id,
+            *_values(settling.settlements),
+            COMMIT.reason,
+            settling.digest,
+            *itertools.chain.from_iterable(store.columns([row], kept)),
+            store.lock_key(*row[:2]),
+            *key,
+        )
+    except asyncpg.UniqueViolationError:  # another append to the partition has committed since the statement began
+        return False
+    if ended:
+        store.count(compression, [row], kept, {row[3]})
+    return ended is not None

@@ -45,7 +45,7 @@ TRIES: Final = 3
 
 
 class TransactionOptions(NamedTuple):
-    """`count_end`: called with each transaction that ended here, and the seconds that its end took."""
+    """`count_end`: called with the end of each transaction that ended here, and the seconds that its end took."""
 
     most_bytes: int = 1 << 30
     """Of one transaction at one gateway."""
@@ -53,7 +53,7 @@ class TransactionOptions(NamedTuple):
     sweep_s: float = 1.0
     percent_each: int = 50
     """Of `most_open`: what one principal may have open while others have some."""
-    count_end: Callable[[Transaction, float], None] = lambda transaction, seconds: None
+    count_end: Callable[[Wish, float], None] = lambda end, seconds: None
     count_forgotten: Callable[[int], None] = lambda count: None
     """Called with how many open transactions a sweep has deleted that wrote nothing."""
 
