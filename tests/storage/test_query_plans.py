@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import outcome_store
+from sharequeue_gateway.record_log import outcome_store, sample_store
 from sharequeue_gateway.record_log import store as log_store
 from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -40,6 +40,8 @@ INSERT INTO log.scheduled_records (schedule_id, topic_id, partition, deliver_at_
     {NEXT_WEEK_MS} + n, 12, ',"value":1}}' FROM generate_series(1, {KEYS}) n;
 INSERT INTO log.outcomes
   SELECT 'g' || n % 10, '{TOPIC}', 0, n, n + 9, 'm', n, n FROM generate_series(1, {KEYS}) n;
+INSERT INTO log.samples SELECT 'g/' || n % 2000, n / 300 * 10000, ARRAY[1,1,1,1,1,1,1,1,1]
+  FROM generate_series(1, 200000) n;
 INSERT INTO share_state.share_partitions (group_id, topic_id, partition)
   SELECT 'g' || n % 100, ('00000000-0000-0000-0000-' || lpad((n / 100)::text, 12, '0'))::uuid, 0
   FROM generate_series(0, {KEYS - 1}) n;
@@ -109,7 +111,7 @@ async def explained(connection: Any, statement: Statement) -> list[dict[str, Any
     return found
 
 
-BIG = {"record_batches", "share_records", "share_partitions", "partitions", "scheduled_records", "outcomes"}
+BIG = {"record_batches", "share_records", "share_partitions", "partitions", "scheduled_records", "outcomes", "samples"}
 
 
 def check(found: list[dict[str, Any]], most_rows: int) -> None:
@@ -149,6 +151,9 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
     "the next scheduled ones": (lambda c: scheduled_store.list_some(c, TOPIC, (-1, str(uuid.UUID(int=0))), 50), 60),
     "who has finished a record": (lambda c: outcome_store.find(c, SharePartitionKey("g5", TOPIC, 0), 5000), 1),
     "no outcome to remove": (lambda c: outcome_store.remove_old(c, 10, 0), 20),
+    "merge samples of an hour": (lambda c: sample_store.merge_some(c, 3_600_000), 1000),
+    "remove old samples": (lambda c: sample_store.remove_some(c, 3_600_000), 1000),
+    "samples of a group": (lambda c: sample_store.steps(c, "g/7", 360, 500, 10_000), 250),
     "no topic to forget": (lambda c: purging.forget_deleted(c, 1000, 60), 10),
 }
 

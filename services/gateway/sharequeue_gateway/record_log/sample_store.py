@@ -13,6 +13,8 @@ IN, OUT, FAILED, DEAD, BACKLOG, HELD, DELAYED, OPEN, OLDEST = range(9)
 """OLDEST: the timestamp of the oldest record that waits for a worker; 0: none waits."""
 KEPT_BEFORE_MS: Final = 7_200_000
 """The time before a span in which the last row before it is looked for: each series has a row an hour."""
+MOST_CHANGED: Final = 1000
+"""Rows that one statement merges or removes: three times as many as a round writes."""
 
 Counts = list[int]
 
@@ -46,22 +48,34 @@ async def steps(connection: Connection, series: str, first: int, end: int, step_
     return {row[0]: [*list(row)[1:5], *row[5][1 + BACKLOG :]] for row in rows}
 
 
-async def merge_hour(connection: Connection, end_ms: int) -> int:
-    """Make one row of each series of the rows of an hour: what happened in it, and what was there at its end.
+async def merge_some(connection: Connection, end_ms: int) -> int:
+    """Add some rows of an hour to the one row that a series keeps of it, at its end; the newest rows first, so that
+    the row has what was there at the end. What the rows say of the hour stays the same.
 
-    Returns: how many rows were not such a row yet.
+    Returns: how many rows were added; 0: each series has that row alone.
     """
     merged: int = await connection.fetchval(
-        """WITH old AS (DELETE FROM log.samples WHERE at_ms > $1::bigint - 3600000 AND at_ms <= $1 RETURNING *),
+        """WITH old AS (DELETE FROM log.samples WHERE ctid = ANY(ARRAY(
+             SELECT ctid FROM log.samples WHERE at_ms > $1::bigint - 3600000 AND at_ms < $1
+             ORDER BY at_ms DESC LIMIT $2)) RETURNING *),
            hours AS (
-             INSERT INTO log.samples SELECT series, $1, ARRAY[sum(counts[1]), sum(counts[2]), sum(counts[3]),
-               sum(counts[4])]::bigint[] || (max(at_ms || counts))[6:] FROM old GROUP BY series)
-           SELECT count(*) FROM old WHERE at_ms < $1""",
+             INSERT INTO log.samples AS kept SELECT series, $1, ARRAY[sum(counts[1]), sum(counts[2]), sum(counts[3]),
+               sum(counts[4])]::bigint[] || (max(at_ms || counts))[6:] FROM old GROUP BY series
+             ON CONFLICT (series, at_ms) DO UPDATE SET counts = ARRAY[
+               kept.counts[1] + excluded.counts[1], kept.counts[2] + excluded.counts[2],
+               kept.counts[3] + excluded.counts[3], kept.counts[4] + excluded.counts[4]] || kept.counts[5:])
+           SELECT count(*) FROM old""",
         end_ms,
+        MOST_CHANGED,
     )
     return merged
 
 
-async def remove_before(connection: Connection, at_ms: int) -> None:
-    """Remove older rows."""
-    await connection.execute("DELETE FROM log.samples WHERE at_ms < $1", at_ms)
+async def remove_some(connection: Connection, before_ms: int) -> None:
+    """Remove some older rows, the oldest first."""
+    await connection.execute(
+        """DELETE FROM log.samples WHERE ctid = ANY(ARRAY(
+             SELECT ctid FROM log.samples WHERE at_ms < $1 ORDER BY at_ms LIMIT $2))""",
+        before_ms,
+        MOST_CHANGED,
+    )

@@ -54,11 +54,12 @@ class Sampler:
         self._members = members
         self._known: dict[Node, dict[tuple[str, str], Counts]] = {}
         """The counts of the last round, by gateway, group and topic."""
-        self._purged_ms = 0
+        self._hour = 0
+        """The end of the first hour whose rows may not be merged, in hours."""
         self.sampling: Sampling | None = None
 
     def stop(self) -> None:
-        self.sampling, self._known = None, {}
+        self.sampling, self._known, self._hour = None, {}, 0
 
     async def here(self, used_since_ms: int) -> Figures:
         """The figures of this gateway, without pairs whose counts have not changed since a time."""
@@ -114,12 +115,15 @@ class Sampler:
         rows = sampling.due()
         await self._query(sample_store.write, ended.at_ms, rows)
         sampling.written(rows)
-        if ended.at_ms - self._purged_ms > HOUR_MS:
-            hour = (ended.at_ms - FINE_MS) // HOUR_MS
-            while await self._query(sample_store.merge_hour, hour * HOUR_MS):
-                hour -= 1
-            await self._query(sample_store.remove_before, ended.at_ms - KEPT_MS)
-            self._purged_ms = ended.at_ms
+        await self.tidy(ended.at_ms)
+
+    async def tidy(self, now_ms: int) -> None:
+        """Make a step: merge rows of the first hour that is not merged yet, or else remove rows that are too old."""
+        self._hour = max(self._hour, (now_ms - KEPT_MS) // HOUR_MS)
+        if self._hour * HOUR_MS > now_ms - FINE_MS:
+            await self._query(sample_store.remove_some, now_ms - KEPT_MS)
+        elif not await self._query(sample_store.merge_some, self._hour * HOUR_MS):
+            self._hour += 1
 
     async def _add_read(
         self, ended: Round, backlogs: Backlogs, oldest: Oldest, opened: OpenCounts, slices: Slices
