@@ -17,6 +17,8 @@ log = logging.getLogger("sharequeue.worker")
 LOOK_S: Final = 0.2
 YOUNG_S: Final = 10.0
 """If each process dies within this time of its start, the program is broken, and the supervisor ends."""
+WRONG_USAGE: Final = 2
+"""The exit code of a program that cannot be imported, however long a busy machine takes to find out."""
 COMMAND: Final = (sys.executable, "-c", "from sharequeue.cli import main; main()", "work")
 
 
@@ -26,7 +28,7 @@ class _Child:
         self._pause_s = 0.0
         self._start_at = self._began_at = 0.0
         self.broken = False
-        """Whether it died young, and was not started again."""
+        """Whether it died young or for good, and was not started again."""
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -50,7 +52,7 @@ class _Child:
         code = None if self.process is None else self.process.poll()
         if code is not None:
             age_s = time.monotonic() - self._began_at
-            self.broken = age_s < YOUNG_S and code not in (HUNG, 0)
+            self.broken = code == WRONG_USAGE or (age_s < YOUNG_S and code not in (HUNG, 0))
             self._pause_s = PART_DIED.after(self._pause_s if self.broken else 0.0)
             self._start_at = time.monotonic() + self._pause_s
             self.process = None
@@ -61,7 +63,7 @@ class _Child:
 def supervise(each: Sequence[Sequence[str]]) -> int:
     """Run a process for each list of arguments until SIGTERM or Ctrl-C, which go on to them.
 
-    Returns: the exit code. 0: told to stop; 1: all died within ten seconds of their start; NOTHING_FITS: one ended so.
+    Returns: the exit code. 0: told to stop; 1: all died within ten seconds of their start, or none can be imported; NOTHING_FITS: one ended so.
     """
     children = [_Child(arguments) for arguments in each]
     told: list[int] = []
