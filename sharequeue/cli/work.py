@@ -51,10 +51,11 @@ def work(target: str, processes: int, grace: float, health_port: int | None, url
     from sharequeue.worker.process import run  # noqa: PLC0415
 
     app = _app(target)
+    gateways = app.gateways
     if url:
-        app.urls = url.split(",")
+        gateways.urls = url.split(",")
     found = variables().options
-    app.login = {**app.login, **{name: value for name, value in found.items() if value is not None}}
+    gateways.login = {**gateways.login, **{name: value for name, value in found.items() if value is not None}}
     say(f"tasks: {', '.join(app.tasks)}")
     sys.exit(run(app, grace_s=grace, health_port=health_port))
 

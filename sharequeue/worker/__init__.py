@@ -1,6 +1,6 @@
 """Workers: functions that get the records of topics, and a program that runs them.
 
-    @app.task("orders", group="fulfilment")        what a function gets, and how often at a time: task.py
+    @app.task("orders", group="fulfilment")        what a function gets, and how often at a time: app.py, task.py
     async def fulfil(order: Order) -> None: ...
 
     records ──▶ a queue's loop, in a thread of its own ──▶ the function, in the program's loop or in a thread

@@ -1,27 +1,16 @@
 """An app: the tasks of a program, and where they get their records."""
 
-import asyncio
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Concatenate, Literal, TypedDict, TypeVar
+from typing import Any, Concatenate, Literal, TypeVar
 
-from sharequeue.client import Producer
-from sharequeue.client.sync import Producer as SyncProducer
 from sharequeue.protocol.messages.scheduled import Missed
+from sharequeue.worker.gateways import Gateways, LoginOptions
 from sharequeue.worker.schedules import schedule_of
 from sharequeue.worker.spans import Span, milliseconds, seconds
 from sharequeue.worker.task import OnMismatch, Task, TaskOptions
 from sharequeue_http.calling.login import Token
 
 P = TypeVar("P")
-
-
-class LoginOptions(TypedDict, total=False):
-    """As the arguments of Producer."""
-
-    token: Token | None
-    headers: Mapping[str, str] | None
-    ca: str | None
 
 
 class Worker:
@@ -50,15 +39,12 @@ class Worker:
         headers: Mapping[str, str] | None = None,
         ca: str | None = None,
     ) -> None:
-        self.urls = [url] if isinstance(url, str) else list(url)
+        urls = [url] if isinstance(url, str) else list(url)
+        self.gateways = Gateways(urls, LoginOptions(token=token, headers=headers, ca=ca))
         self.lock_duration_ms = None if lock is None else milliseconds(lock)
         self.set_retries = set_retries
-        self.login = LoginOptions(token=token, headers=headers, ca=ca)
         self.tasks: dict[str, Task[Any]] = {}
         """By name, in the order of their declaration."""
-        self.producers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Producer] = weakref.WeakKeyDictionary()
-        """One for each event loop that sent something."""
-        self.sync_producer: SyncProducer | None = None
 
     def task(
         self,
@@ -102,7 +88,7 @@ class Worker:
         options = TaskOptions(concurrency, seconds(timeout), on_mismatch, rejected, reasons, breaker)
 
         def declared(function: Callable[Concatenate[P, ...], object]) -> Task[P]:
-            task: Task[P] = Task(self, function, name or function.__name__, topics, group, options)
+            task: Task[P] = Task(self.gateways, function, name or function.__name__, topics, group, options)
             if task.name in self.tasks:
                 raise ValueError(f"there are two tasks of the name {task.name}: give one another name")
             self.tasks[task.name] = task
@@ -166,16 +152,5 @@ class Worker:
         return list(found.values())
 
     async def close(self) -> None:
-        """Close the producers of this event loop, and the one of code without async."""
-        producer = self.producers.pop(asyncio.get_running_loop(), None)
-        if producer is not None:
-            await producer.close()
-        if self.sync_producer is not None:
-            self.sync_producer.close()
-            self.sync_producer = None
-
-    def run(self, *, grace: Span = 30) -> int:
-        """Run all tasks in this process until SIGTERM or Ctrl-C. Returns: the exit code, as `sharequeue work`."""
-        from sharequeue.worker.process import run  # noqa: PLC0415 -- it imports this file
-
-        return run(self, grace_s=seconds(grace))
+        """Close what has sent, in this event loop and without one."""
+        await self.gateways.close()

@@ -84,18 +84,18 @@ class Lane:
 class Feeding:
     """Polls, starts and settles, until `stop`. `tasks`: of one app, with the same topics and group."""
 
-    def __init__(self, tasks: Sequence[Task[Any]], runner: Runner) -> None:
-        app = tasks[0].app
+    def __init__(self, tasks: Sequence[Task[Any]], runner: Runner, lock_duration_ms: int | None) -> None:
+        gateways = tasks[0].gateways
         self._consumer = ShareConsumer(
-            app.urls,
+            gateways.urls,
             tasks[0].group,
             tasks[0].topics,
             acknowledgement="deferred",
             priority=len(tasks[0].topics) > 1,
-            lock_duration_ms=app.lock_duration_ms,
+            lock_duration_ms=lock_duration_ms,
             max_poll_interval_ms=math.inf,  # a function has its own time; the program that hangs ends by its health port
             on_acknowledged=self.settled,
-            **app.login,
+            **gateways.login,
         )
         self._runner = runner
         self.lanes = [Lane(task) for task in tasks]

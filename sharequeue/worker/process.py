@@ -77,14 +77,14 @@ class Process:
     # In the thread of queues
 
     async def _connect(self, runner: Runner) -> list[Feeding]:
-        app = self._app
-        login = Login(app.login.get("token"), app.login.get("headers"))
-        client = Client(app.urls, login=login, ca=app.login.get("ca"))
+        app, options = self._app, self._app.gateways.login
+        login = Login(options.get("token"), options.get("headers"))
+        client = Client(app.gateways.urls, login=login, ca=options.get("ca"))
         groups = dict.fromkeys(task.group for task in app.tasks.values()) if app.set_retries else ()
         for group in groups:
             await group_rules.apply(client, group)
         self._prepared = asyncio.create_task(self._put_schedules(client))
-        return [Feeding(tasks, runner) for tasks in app.queues()]
+        return [Feeding(tasks, runner, app.lock_duration_ms) for tasks in app.queues()]
 
     async def _put_schedules(self, client: Client) -> None:
         try:

@@ -1,20 +1,16 @@
 """A task: a function, the records it gets, and how it gets them."""
 
-import asyncio
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
-from sharequeue.client import Produced, Producer, Scheduled
-from sharequeue.client.sync import Producer as SyncProducer
+from sharequeue.client import Produced, Scheduled
 from sharequeue.protocol.messages.scheduled import PutScheduleRequest
+from sharequeue.worker.gateways import Gateways
 from sharequeue.worker.payloads import HEADER, plain, signature_of
 from sharequeue.worker.spans import Span, milliseconds, seconds, when
-
-if TYPE_CHECKING:
-    from sharequeue.worker.app import Worker
 
 P = TypeVar("P")
 OnMismatch = Literal["reject", "release", "stop"]
@@ -59,14 +55,14 @@ class Task(Generic[P]):
 
     def __init__(
         self,
-        app: "Worker",
+        gateways: Gateways,
         function: Callable[..., Any],
         name: str,
         topics: Sequence[str],
         group: str,
         options: TaskOptions,
     ) -> None:
-        self.app = app
+        self.gateways = gateways
         self.function = function
         self.name = name
         self.topics = tuple(topics)
@@ -92,19 +88,12 @@ class Task(Generic[P]):
         Raises: ApiError: as Producer.send. TypeError, ValueError: JSON has no form for the payload, or an option is of
             no use.
         """
-        loop = asyncio.get_running_loop()
-        producer = self.app.producers.get(loop)
-        if producer is None:
-            producer = self.app.producers[loop] = Producer(self.app.urls, **self.app.login)
-        sent: Produced | Scheduled = await producer.send(**self._record(payload, options))
+        sent: Produced | Scheduled = await self.gateways.producer().send(**self._record(payload, options))
         return sent
 
     def send_sync(self, payload: P, **options: Unpack[SendOptions]) -> Produced | Scheduled:
         """As `send`, for code without an event loop."""
-        producer = self.app.sync_producer
-        if producer is None:
-            producer = self.app.sync_producer = SyncProducer(self.app.urls, **self.app.login)
-        sent: Produced | Scheduled = producer.send(**self._record(payload, options))
+        sent: Produced | Scheduled = self.gateways.sync_producer().send(**self._record(payload, options))
         return sent
 
     def _record(self, payload: P, options: SendOptions) -> dict[str, Any]:
