@@ -1,14 +1,15 @@
-"""Topics, groups with their settings and members, the gateways, and the shards of the group coordinators."""
+"""Topics, groups, gateways, shards of the group coordinators, the feed of changes, keys and rights of callers."""
 
 from alembic import op
 
 from sharequeue.stack.migrate import execute
 
-revision = "groups_1"
+revision = "groups_6"
 down_revision = None
 
 
 def upgrade() -> None:
+    """`record_log`: the Kafka cluster whose topics these are. No row: the topics' records are in PostgreSQL."""
     execute("""
         CREATE TABLE groups.topics (
             topic_id uuid PRIMARY KEY,
@@ -20,13 +21,21 @@ def upgrade() -> None:
         );
         CREATE UNIQUE INDEX topics_name ON groups.topics (name) WHERE NOT deleting;
         CREATE INDEX topics_deleting ON groups.topics (topic_id) WHERE deleting;
+        CREATE TABLE groups.record_log (
+            one boolean PRIMARY KEY DEFAULT true CHECK (one),
+            kafka_cluster_id text NOT NULL
+        );
     """)
     _groups()
     _gateways_and_shards()
     _changes()
+    _access()
 
 
 def _groups() -> None:
+    """`used_at`: when the group coordinator last knew that the group was used: an empty group may be deleted after a
+    time. `first_partitions`: how many partitions the topic had when the group began in it. `initializing_epochs`: of
+    the open initialisations."""
     execute("""
         CREATE TABLE groups.share_groups (
             group_id text PRIMARY KEY,
@@ -35,7 +44,8 @@ def _groups() -> None:
             assignment_epoch int NOT NULL DEFAULT 0,
             assigned_at_ms bigint NOT NULL DEFAULT 0,
             metadata_hash bigint NOT NULL DEFAULT 0,
-            revision bigint NOT NULL DEFAULT 0
+            revision bigint NOT NULL DEFAULT 0,
+            used_at timestamptz NOT NULL DEFAULT now()
         );
         CREATE TABLE groups.share_group_topics (
             group_id text NOT NULL,
@@ -43,6 +53,8 @@ def _groups() -> None:
             initializing int[] NOT NULL DEFAULT '{}',
             initialized int[] NOT NULL DEFAULT '{}',
             deleting boolean NOT NULL DEFAULT false,
+            initializing_epochs int[] NOT NULL DEFAULT '{}',
+            first_partitions int NOT NULL DEFAULT 0,
             PRIMARY KEY (group_id, topic_id)
         );
         CREATE INDEX share_group_topics_topic ON groups.share_group_topics (topic_id);
@@ -139,4 +151,45 @@ def _changes() -> None:
             PERFORM pg_notify('sharequeue_groups_changes', '');
             RETURN noted;
         END $$
+    """)
+
+
+def _access() -> None:
+    """Keys of callers, rights of principals, and the revision of both. A revision is the time in milliseconds, or the
+    number after the last one. So a database that went back to an older state gives no revision again that gateways may
+    know."""
+    execute("""
+        CREATE TABLE groups.access_keys (
+            key_id text PRIMARY KEY,
+            digest bytea NOT NULL,
+            principal text NOT NULL,
+            description text NOT NULL,
+            from_environment boolean NOT NULL DEFAULT false,
+            created_at_ms bigint NOT NULL,
+            expires_at_ms bigint,
+            revoked_at_ms bigint,
+            last_used_at_ms bigint
+        );
+        CREATE TABLE groups.acls (
+            principal text NOT NULL,
+            operation text NOT NULL,
+            resource_type text NOT NULL,
+            resource_name text NOT NULL,
+            pattern_type text NOT NULL,
+            PRIMARY KEY (principal, operation, resource_type, resource_name, pattern_type)
+        );
+        CREATE TABLE groups.access_revision (
+            one boolean PRIMARY KEY DEFAULT true CHECK (one),
+            revision bigint NOT NULL
+        );
+        INSERT INTO groups.access_revision (revision) SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+    """)
+    # Every change of keys and rights calls this in its own transaction. A change without ids makes each instance read
+    # the revision.
+    op.execute("""
+        CREATE FUNCTION groups.note_access() RETURNS bigint LANGUAGE sql AS $$
+            UPDATE groups.access_revision
+                SET revision = greatest(revision + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+            SELECT groups.note_change(NULL, NULL);
+        $$
     """)

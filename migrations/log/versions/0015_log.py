@@ -1,10 +1,10 @@
-"""The record log: batches, partitions, idempotency keys, dead letters, readers, activity and transactions."""
+"""The record log: batches, partitions and keys, and all that stands beside them."""
 
 from alembic import op
 
 from sharequeue.stack.migrate import execute
 
-revision = "log_1"
+revision = "log_15"
 down_revision = None
 
 
@@ -13,9 +13,14 @@ def upgrade() -> None:
     _idempotency_keys()
     _dead_letters()
     _readers()
-    _activity()
+    _reports()
     _transactions()
     _ended_transactions()
+    _kafka()
+    _scheduled()
+    _schedules()
+    _unique_keys()
+    _database()
 
 
 def _batches() -> None:
@@ -58,8 +63,16 @@ def _batches() -> None:
 
 
 def _idempotency_keys() -> None:
-    """Keys that are kept for hours have a partition an hour; those that are kept for days have one a day."""
-    for table, created in (("idempotency_keys", "created_hour"), ("lasting_idempotency_keys", "created_day")):
+    """Keys that are kept for hours have a partition each half day; those that are kept for days have one a day. A
+    look-up visits all partitions that may have the key, and 26 of them would cost more than the append.
+
+    `new_keys` returns the ids of those appends whose key no other transaction has locked or used, and locks these keys
+    for this transaction. It waits for nothing. It is volatile PL/pgSQL, so that each of its statements sees everything
+    that was committed before it: a look-up in the appending statement itself would miss a key that was committed just
+    before its lock was taken. A key that was used without a caller is found by each caller, and a caller without an
+    access key finds the keys of all: see `key_store.look_up`.
+    """
+    for table, created in (("idempotency_keys", "created_half_day"), ("lasting_idempotency_keys", "created_day")):
         op.execute(f"""
             CREATE TABLE log.{table} (
                 {created} int NOT NULL,
@@ -73,12 +86,33 @@ def _idempotency_keys() -> None:
                 PRIMARY KEY (topic_id, key, path, caller, {created})
             ) PARTITION BY RANGE ({created})
         """)
+    op.execute("""
+        CREATE FUNCTION log.new_keys(append_ids uuid[], locks bigint[], topic_ids uuid[], keys text[], paths text[],
+                                     callers text[], first int, last int) RETURNS uuid[]
+        LANGUAGE plpgsql VOLATILE AS $$
+        DECLARE locked uuid[];
+        BEGIN
+            locked := ARRAY(SELECT t.append_id FROM unnest(append_ids, locks) AS t(append_id, lock)
+                            WHERE pg_try_advisory_xact_lock(t.lock));
+            RETURN ARRAY(
+                SELECT t.append_id FROM unnest(append_ids, topic_ids, keys, paths, callers)
+                  AS t(append_id, topic_id, key, path, caller)
+                WHERE t.append_id = ANY(locked) AND (
+                    SELECT true FROM log.idempotency_keys k
+                    WHERE k.topic_id = t.topic_id AND k.key = t.key AND k.path = t.path
+                      AND (k.caller IN ('', t.caller) OR t.caller = '')
+                      AND k.created_half_day >= first AND k.created_half_day <= last LIMIT 1) IS NULL);
+        END $$
+    """)
 
 
 def _dead_letters() -> None:
-    """`dead_letter_keys`: records that have a dead letter. `parked_dead_letters`: letters that their topic refuses.
-    `dead_letter_writers`: the last leader epoch that wrote letters of a share-partition. A letter is open until it is
-    redriven or removed. `dead_letter_sources`: records that open letters without a copy point to."""
+    """`dead_letter_keys`: records that have a dead letter. The key of a closed one says how it ended: `new_*` is the
+    place of its redriven record, `consumer_group` the group that finished it in its topic; it was dropped if both are
+    null and `closed_at` is not. `parked_dead_letters`: letters that their topic refuses. `dead_letter_writers`: the
+    last leader epoch that wrote letters of a share-partition. A letter is open until it is redriven or removed.
+    `dead_letter_sources`: the record of each letter. `keeps`: cleaning keeps the record, because the open letter has no
+    copy of it."""
     execute("""
         CREATE TABLE log.dead_letter_keys (
             group_id text NOT NULL,
@@ -87,6 +121,11 @@ def _dead_letters() -> None:
             state_epoch int NOT NULL,
             record_offset bigint NOT NULL,
             delivery_count int NOT NULL,
+            closed_at timestamptz,
+            consumer_group text,
+            new_topic_id uuid,
+            new_partition int,
+            new_offset bigint,
             PRIMARY KEY (group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
         );
         CREATE TABLE log.parked_dead_letters (
@@ -133,16 +172,20 @@ def _dead_letters() -> None:
             letter_topic_id uuid NOT NULL,
             letter_partition int NOT NULL,
             letter_offset bigint NOT NULL,
+            keeps boolean NOT NULL DEFAULT true,
             PRIMARY KEY (topic_id, partition, record_offset, group_id, delivery_count,
                          letter_topic_id, letter_partition, letter_offset)
         );
         CREATE INDEX dead_letter_sources_by_letter
         ON log.dead_letter_sources (letter_topic_id, letter_partition, letter_offset);
+        CREATE INDEX dead_letter_sources_kept
+        ON log.dead_letter_sources (topic_id, partition, record_offset) WHERE keeps;
     """)
 
 
 def _readers() -> None:
-    """The groups that read a partition, and how far each has durably finished it."""
+    """The groups that read a partition, and how far each has durably finished it. `ready`: the first offset that a
+    fetch would get, if it is behind the floor; `delayed`: the first delayed one."""
     execute("""
         CREATE TABLE log.readers (
             topic_id uuid NOT NULL,
@@ -153,15 +196,19 @@ def _readers() -> None:
             active_at timestamptz NOT NULL DEFAULT now(),
             hold_ms bigint NOT NULL DEFAULT 604800000,
             removed_unfinished bigint NOT NULL DEFAULT 0,
+            ready bigint,
+            delayed bigint,
             PRIMARY KEY (topic_id, partition, group_id)
         ) WITH (fillfactor = 50);
         CREATE INDEX readers_of_group ON log.readers (group_id);
     """)
 
 
-def _activity() -> None:
-    """Counts of events by hour, group and partition."""
-    op.execute("""
+def _reports() -> None:
+    """`activity`: counts of events by hour, group and partition. `samples`: the work and the backlog of the cluster,
+    each group and each topic; `counts` as in `record_log/sample_store.py`. `outcomes`: by whom and when records were
+    finished, for groups that keep it; a row is a range that one acknowledgement has finished."""
+    execute("""
         CREATE TABLE log.activity (
             hour int NOT NULL,
             group_id text NOT NULL,
@@ -179,7 +226,26 @@ def _activity() -> None:
             times_to_accept jsonb NOT NULL,
             dead_letters jsonb NOT NULL,
             PRIMARY KEY (hour, group_id, topic_id, partition, part)
-        )
+        );
+        CREATE TABLE log.samples (
+            series text NOT NULL,
+            at_ms bigint NOT NULL,
+            counts bigint[] NOT NULL,
+            PRIMARY KEY (series, at_ms)
+        );
+        CREATE INDEX samples_old ON log.samples (at_ms);
+        CREATE TABLE log.outcomes (
+            group_id text NOT NULL,
+            topic_id uuid NOT NULL,
+            partition int NOT NULL,
+            first_offset bigint NOT NULL,
+            last_offset bigint NOT NULL,
+            member_id text,
+            at_ms bigint NOT NULL,
+            expires_at_ms bigint NOT NULL,
+            PRIMARY KEY (group_id, topic_id, partition, first_offset)
+        );
+        CREATE INDEX outcomes_old ON log.outcomes (expires_at_ms);
     """)
 
 
@@ -265,4 +331,113 @@ def _ended_transactions() -> None:
             PRIMARY KEY (transaction_id, group_id, topic_id, partition)
         ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
         CREATE INDEX settlements_by_age ON log.settlements (settled_at);
+    """)
+
+
+def _kafka() -> None:
+    """Appends to Kafka that must happen once: one row for each append that has begun and whose outcome is not written.
+    The n-th entries of `partitions`, `ends`, `leader_epochs` and `records` belong together."""
+    execute("""
+        CREATE TABLE log.append_intents (
+            subject bigint PRIMARY KEY,
+            intent_id uuid NOT NULL,
+            transactional_id text NOT NULL,
+            producer_id bigint NOT NULL,
+            producer_epoch int NOT NULL,
+            topic_id uuid NOT NULL,
+            partitions int[] NOT NULL,
+            ends bigint[] NOT NULL,
+            leader_epochs int[] NOT NULL,
+            records int[] NOT NULL,
+            kind smallint NOT NULL,
+            outcome bytea NOT NULL,
+            began_at timestamptz NOT NULL DEFAULT clock_timestamp()
+        );
+        CREATE INDEX append_intents_began_at ON log.append_intents (began_at);
+    """)
+
+
+def _scheduled() -> None:
+    """Records that enter the log at a later time. `tail`: the record as JSON without its offset and timestamp.
+    `key_digest`: SHA-256 of its key, if it has one.
+
+    `scheduled_counts` has several rows for each topic, so that requests do not wait for each other; their sum counts.
+    """
+    execute("""
+        CREATE TABLE log.scheduled_records (
+            schedule_id uuid PRIMARY KEY,
+            topic_id uuid NOT NULL,
+            partition int NOT NULL,
+            deliver_at_ms bigint NOT NULL,
+            key_digest bytea,
+            bytes int NOT NULL,
+            tail bytea STORAGE EXTERNAL NOT NULL
+        ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+        CREATE INDEX scheduled_records_due ON log.scheduled_records (deliver_at_ms, schedule_id);
+        CREATE INDEX scheduled_records_of_topic ON log.scheduled_records (topic_id, deliver_at_ms, schedule_id);
+        CREATE INDEX scheduled_records_by_key ON log.scheduled_records (topic_id, key_digest, deliver_at_ms)
+        WHERE key_digest IS NOT NULL;
+        CREATE TABLE log.scheduled_counts (
+            topic_id uuid NOT NULL,
+            slot int NOT NULL,
+            records bigint NOT NULL,
+            bytes bigint NOT NULL,
+            PRIMARY KEY (topic_id, slot)
+        ) WITH (fillfactor = 50);
+    """)
+
+
+def _schedules() -> None:
+    """Schedules, each of which makes a record of its topic at each of its times. `next_at_ms`: the next time, by
+    PostgreSQL's clock. `missed`: what becomes of times that an outage has taken. `last_at_ms`: the last time that has
+    its record."""
+    execute("""
+        CREATE TABLE log.schedules (
+            topic_id uuid NOT NULL,
+            name text NOT NULL,
+            cron text NOT NULL,
+            time_zone text NOT NULL,
+            missed text NOT NULL,
+            paused boolean NOT NULL,
+            partition int NOT NULL,
+            tail bytea NOT NULL,
+            next_at_ms bigint NOT NULL,
+            last_at_ms bigint,
+            PRIMARY KEY (topic_id, name)
+        ) WITH (fillfactor = 50);
+        CREATE INDEX schedules_due ON log.schedules (next_at_ms) WHERE NOT paused;
+    """)
+
+
+def _unique_keys() -> None:
+    """`key_digest`: SHA-256 of the key of a record. The row counts until its time, and has the record's place.
+    `schedule_id`: of the first record with the key, if it was scheduled. It has no offset then."""
+    execute("""
+        CREATE TABLE log.unique_keys (
+            topic_id uuid NOT NULL,
+            key_digest bytea NOT NULL,
+            expires_at_ms bigint NOT NULL,
+            partition int NOT NULL,
+            record_offset bigint NOT NULL,
+            schedule_id uuid,
+            PRIMARY KEY (topic_id, key_digest)
+        );
+        CREATE INDEX unique_keys_old ON log.unique_keys (expires_at_ms);
+    """)
+
+
+def _database() -> None:
+    """What the log knows of the database that it is in. `cluster_id`: Redis keys carry it together with the database's
+    own identity, so a copy has other keys. `history`: the system identifier and the time line of the server, which a
+    fail-over and a restore change; empty before the first gateway. `skips`: how often gateways found that the log went
+    back."""
+    execute("""
+        CREATE TABLE log.cluster (cluster_id uuid NOT NULL);
+        INSERT INTO log.cluster (cluster_id) VALUES (gen_random_uuid());
+        CREATE TABLE log.time_line (
+            one boolean PRIMARY KEY DEFAULT true CHECK (one),
+            history text NOT NULL,
+            skips int NOT NULL DEFAULT 0
+        );
+        INSERT INTO log.time_line (history) VALUES ('');
     """)
