@@ -4,7 +4,7 @@ from alembic import op
 
 from sharequeue.stack.migrate import execute
 
-revision = "log_15"
+revision = "log_16"
 down_revision = None
 
 
@@ -251,7 +251,8 @@ def _reports() -> None:
 
 def _transactions() -> None:
     """Open transactions with their partitions, so that LASTSTABLE is one look into an index; and transactional ids.
-    `part_of` names the transaction whose commit says which of its parts count."""
+    `part_of` names the transaction whose commit says which of its parts count. `has_written` is volatile PL/pgSQL, as
+    `new_keys`: it sees records that were committed before the statement that calls it has locked the transaction."""
     execute("""
         CREATE TABLE log.transactions (
             transaction_id text PRIMARY KEY,
@@ -279,6 +280,10 @@ def _transactions() -> None:
             PRIMARY KEY (transaction_id, topic_id, partition)
         ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
         CREATE INDEX transaction_partitions_open ON log.transaction_partitions (topic_id, partition, first_offset);
+        CREATE FUNCTION log.has_written(id text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+        BEGIN
+            RETURN EXISTS (SELECT FROM log.transaction_partitions p WHERE p.transaction_id = id);
+        END $$;
         CREATE TABLE log.transactional_producers (
             transactional_id text PRIMARY KEY,
             producer_epoch int NOT NULL,
