@@ -63,7 +63,8 @@ class _Child:
 def supervise(each: Sequence[Sequence[str]]) -> int:
     """Run a process for each list of arguments until SIGTERM or Ctrl-C, which go on to them.
 
-    Returns: the exit code. 0: told to stop; 1: all died within ten seconds of their start, or none can be imported; NOTHING_FITS: one ended so.
+    Returns: the exit code. 0: told to stop; 1: all died within ten seconds of their start, or none can be imported;
+        NOTHING_FITS: one ended so.
     """
     children = [_Child(arguments) for arguments in each]
     told: list[int] = []

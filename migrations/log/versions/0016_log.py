@@ -280,10 +280,6 @@ def _transactions() -> None:
             PRIMARY KEY (transaction_id, topic_id, partition)
         ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
         CREATE INDEX transaction_partitions_open ON log.transaction_partitions (topic_id, partition, first_offset);
-        CREATE FUNCTION log.has_written(id text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
-        BEGIN
-            RETURN EXISTS (SELECT FROM log.transaction_partitions p WHERE p.transaction_id = id);
-        END $$;
         CREATE TABLE log.transactional_producers (
             transactional_id text PRIMARY KEY,
             producer_epoch int NOT NULL,
@@ -292,6 +288,12 @@ def _transactions() -> None:
             keep_until timestamptz NOT NULL
         ) WITH (fillfactor = 50);
         CREATE INDEX transactional_producers_old ON log.transactional_producers (keep_until);
+    """)
+    op.execute("""
+        CREATE FUNCTION log.has_written(id text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+        BEGIN
+            RETURN EXISTS (SELECT FROM log.transaction_partitions p WHERE p.transaction_id = id);
+        END $$;
     """)
 
 
