@@ -6,6 +6,7 @@ holds: the acknowledgements of one share-partition must ascend, and succeed or f
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
@@ -272,13 +273,13 @@ async def check_all(
     return partitions
 
 
+@dataclass(eq=False)
 class Acknowledger:
     """Applies the acknowledgements of one call to the share-partitions that this gateway leads."""
 
-    def __init__(self, leader: Leader, metadata: Metadata, clock: Clock) -> None:
-        self._leader = leader
-        self._metadata = metadata
-        self._clock = clock
+    _leader: Leader
+    _metadata: Metadata
+    _clock: Clock
 
     async def acknowledge(
         self,

@@ -13,6 +13,7 @@ Source: KIP-932, delayed share fetch.
 import asyncio
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sharequeue.clock import Clock
@@ -53,24 +54,16 @@ class Look(Protocol):
     ) -> list[AcquiredRecords]: ...
 
 
+@dataclass(eq=False)
 class DelayedFetches:
     """Runs delayed fetches over the share-partitions of a leader and the record log."""
 
-    def __init__(
-        self,
-        leader: Leader,
-        record_log: RecordLog,
-        cluster: Cluster,
-        clock: Clock,
-        fetches: WaitingFetches,
-        look: Look,
-    ) -> None:
-        self.leader = leader
-        self.record_log = record_log
-        self.cluster = cluster
-        self.clock = clock
-        self.fetches = fetches
-        self.look = look
+    leader: Leader
+    record_log: RecordLog
+    cluster: Cluster
+    clock: Clock
+    fetches: WaitingFetches
+    look: Look
 
     async def fetch(
         self,

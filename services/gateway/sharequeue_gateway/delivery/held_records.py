@@ -8,6 +8,7 @@ wait ──▶ settled or released, and durable ──╮
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
@@ -33,13 +34,13 @@ class OffsetsOf(NamedTuple):
     last_offset: int
 
 
+@dataclass(eq=False)
 class HeldRecords:
     """Looks into the share-partitions that this gateway leads."""
 
-    def __init__(self, leader: Leader, record_log: RecordLog, clock: Clock) -> None:
-        self._leader = leader
-        self._record_log = record_log
-        self._clock = clock
+    _leader: Leader
+    _record_log: RecordLog
+    _clock: Clock
 
     async def look(
         self, group_id: str, member_id: str, ranges: Sequence[OffsetsOf], *, with_records: bool, settling: bool = False

@@ -7,6 +7,7 @@ pending, and asks the log what became of the transaction (`leader/pending_transa
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
@@ -40,13 +41,13 @@ class HeldHere(NamedTuple):
     settled: list[SettledBatch]
 
 
+@dataclass(eq=False)
 class Holder:
     """Holds records of the share-partitions that this gateway leads."""
 
-    def __init__(self, leader: Leader, metadata: Metadata, clock: Clock) -> None:
-        self._leader = leader
-        self._metadata = metadata
-        self._clock = clock
+    _leader: Leader
+    _metadata: Metadata
+    _clock: Clock
 
     async def hold(
         self, group_id: str, member_id: str, transaction_id: str, acknowledgements: Sequence[Acknowledgement]

@@ -6,6 +6,7 @@ until its limits are met or the log ends. Source: KIP-932.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec import structs
@@ -33,13 +34,13 @@ READS_TO_COUNT: Final = 16
 """The most reads to count the bytes of a share-partition. If there is more behind them, it counts as enough."""
 
 
+@dataclass(eq=False)
 class PartitionReader:
     """Reads the log for fetches, and acquires the records that it has read."""
 
-    def __init__(self, locks: LockRecorder, record_log: RecordLog, clock: Clock) -> None:
-        self._locks = locks
-        self._record_log = record_log
-        self._clock = clock
+    _locks: LockRecorder
+    _record_log: RecordLog
+    _clock: Clock
 
     async def too_few(self, taken: Sequence[LedSharePartition], limits: FetchLimits) -> tuple[int, ...]:
         """Count the bytes and records present, acquirable or not. Returns: (): they reach min_bytes or max_records."""

@@ -116,7 +116,7 @@ class GatewayApis(NamedTuple):
             (apis.HELD_AT_LEADER, self.stream_leader.held),
             (apis.TAKE_STREAM, self.stream_leader.take_stream),
             (apis.RELEASE_AT_LEADER, self.leader.release),
-            (apis.GROUPS_HERE, self.membership.groups_here),
+            (apis.GROUPS_HERE, self.membership.at_work.here),
             (apis.IN_FLIGHT_AT_LEADER, self.in_flight.in_flight_here),
             (apis.YIELD_SHARE_PARTITIONS, self.leader.yield_share_partitions),
             (apis.SHARE_GROUP_HEARTBEAT, self.membership.heartbeat),

@@ -8,6 +8,7 @@ fetch_records ──▶ topics known and led here, no session, no acknowledgemen
 import asyncio
 import uuid
 from collections.abc import Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -46,36 +47,21 @@ DEFAULT_MAX_RECORDS: Final = 500
 DEFAULT_MAX_BYTES: Final = 52_428_800
 
 
+@dataclass(eq=False, kw_only=True)
 class FetchApi:
     """The handlers of fetchRecords and fetchInSession."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        metadata: Metadata,
-        fetcher: Fetcher,
-        routing: Routing,
-        routed: RoutedFetch,
-        acknowledger: RoutedAcknowledger,
-        sessions: Sessions,
-        members: FetchingMembers,
-        max_waiting_fetches: int,
-        ceiling: Ceiling,
-        watch: KeyWatch | None,
-    ) -> None:
-        self._clock = clock
-        self._metadata = metadata
-        self._fetcher = fetcher
-        self._cluster = routing.cluster
-        self._routing = routing
-        self._routed = routed
-        self._acknowledger = acknowledger
-        self._sessions = sessions
-        self._members = members
-        self._max_waiting_fetches = max_waiting_fetches
-        self._ceiling = ceiling
-        self._watch = watch
+    clock: Clock
+    metadata: Metadata
+    fetcher: Fetcher
+    routing: Routing
+    routed: RoutedFetch
+    acknowledger: RoutedAcknowledger
+    sessions: Sessions
+    members: FetchingMembers
+    max_waiting_fetches: int
+    ceiling: Ceiling
+    watch: KeyWatch | None
 
     async def fetch_records(self, call: Call) -> Answer:
         """A client's fetch."""
@@ -85,16 +71,16 @@ class FetchApi:
         if request.is_renew_ack or request.priority:
             _check_flags(request)
         if request.lock_duration_ms is not None:
-            check_lock_duration(request.lock_duration_ms, self._metadata.lock_bounds)
+            check_lock_duration(request.lock_duration_ms, self.metadata.lock_bounds)
         if request.member_id is None:
             request.member_id = str(uuid.uuid4())
         else:
-            name, members = (call.path["group"], request.member_id), self._members
+            name, members = (call.path["group"], request.member_id), self.members
             members.seen[name], members.hosts[name] = members.now_s, call.exchange.connection.peer
         if request.share_session_epoch is not None:
             return await self._fetch_in_session(call, request, request.member_id)
         group_id = call.path["group"]
-        config = self._metadata.configs.get(group_id)
+        config = self.metadata.configs.get(group_id)
         partitions = self._known_partitions(request)
         beside = request.acknowledgements or request.is_renew_ack or request.priority or call.refused
         if (
@@ -102,26 +88,27 @@ class FetchApi:
             or not partitions
             or beside
             or not (
-                self._cluster.alone or (request.fetch_id is None and self._routing.leads_these(group_id, partitions))
+                self.routing.cluster.alone
+                or (request.fetch_id is None and self.routing.leads_these(group_id, partitions))
             )
         ):
             return await self.fetch_here(call)
-        if call.caller.principal or len(self._fetcher.fetches.waiting) >= self._max_waiting_fetches:
+        if call.caller.principal or len(self.fetcher.fetches.waiting) >= self.max_waiting_fetches:
             self._check_room(call.caller.principal)
         asked = self._asked(group_id, request.member_id, request, None)
-        waiting = self._fetcher.fetches.new(call.exchange)
-        if self._watch is not None:
-            self._watch_key(self._watch, waiting, call)
+        waiting = self.fetcher.fetches.new(call.exchange)
+        if self.watch is not None:
+            self._watch_key(self.watch, waiting, call)
         waiting.topics = dict.fromkeys(request.topics or ())
         found: Fetched
         try:
-            acquired, faults = await self._fetcher.fetch(waiting, asked, partitions)
-            config = self._metadata.configs.get(group_id, config)
+            acquired, faults = await self.fetcher.fetch(waiting, asked, partitions)
+            config = self.metadata.configs.get(group_id, config)
             found = Fetched(acquired, faults, lock_duration_ms=config.record_lock_duration_ms)
             if faults:
-                found = await self._routed.after_join(waiting, asked, partitions, found)
+                found = await self.routed.after_join(waiting, asked, partitions, found)
                 if found.has_records and waiting.gone():
-                    await self._routed.give_back(asked, found)
+                    await self.routed.give_back(asked, found)
         finally:
             waiting.close()
         if waiting.refusal is not None:
@@ -130,20 +117,20 @@ class FetchApi:
 
     def _new(self, call: Call, topics: Collection[str] = ()) -> WaitingFetch:
         """A fetch, which ends when its caller loses access. `topics`: of its share session."""
-        waiting = self._fetcher.fetches.new(call.exchange)
-        if self._watch is not None:
-            self._watch_key(self._watch, waiting, call, topics)
+        waiting = self.fetcher.fetches.new(call.exchange)
+        if self.watch is not None:
+            self._watch_key(self.watch, waiting, call, topics)
         return waiting
 
     def _watch_key(self, watch: KeyWatch, waiting: WaitingFetch, call: Call, topics: Collection[str] = ()) -> None:
         principal = call.caller.principal
 
         def closed(waiting: WaitingFetch) -> None:
-            self._ceiling.give(principal)
+            self.ceiling.give(principal)
             watch.forget(waiting)
 
         waiting.when_closed = closed
-        self._ceiling.take(principal)
+        self.ceiling.take(principal)
         watch.add(waiting, apis.FETCH_RECORDS, call, topics)
 
     def _known_partitions(self, request: FetchRequest) -> Partitions | None:
@@ -152,7 +139,7 @@ class FetchApi:
             return None
         partitions: list[tuple[KnownTopic, int]] = []
         for name in dict.fromkeys(request.topics):
-            topic = self._metadata.by_name.get(name)
+            topic = self.metadata.by_name.get(name)
             if topic is None or len(partitions) + topic.partitions > MAX_PARTITIONS_NAMED:
                 return None
             partitions += [(topic, index) for index in range(topic.partitions)]
@@ -161,13 +148,13 @@ class FetchApi:
     async def _fetch_in_session(self, call: Call, request: FetchRequest, member_id: str) -> Answer:
         """Send a fetch in a share session to the gateway that keeps the session."""
         group_id = checked_group_id(call.path["group"])
-        home = self._routing.home_elsewhere(group_id, member_id)
+        home = self.routing.home_elsewhere(group_id, member_id)
         if home is None:
             return await self.fetch_here(call)
         waiting = self._new(call)
         try:
             answer = await waiting.while_open(
-                self._routing.gateways.fetch_in_session(home, group_id, request, call.caller.principal)
+                self.routing.gateways.fetch_in_session(home, group_id, request, call.caller.principal)
             )
         finally:
             waiting.close()
@@ -183,11 +170,11 @@ class FetchApi:
         member_id = request.member_id or str(uuid.uuid4())
         self._check_room(call.caller.principal)
         named = await named_partitions(
-            self._metadata,
+            self.metadata,
             request.topics or (),
             request.topic_partitions or (),
             request.forgotten_topics,
-            self._metadata.how_to_make_topics,
+            self.metadata.how_to_make_topics,
             call.refused,
         )
         faults = list(named.faults)
@@ -197,7 +184,7 @@ class FetchApi:
         asked = self._asked(group_id, member_id, request, None if session is None else session.turn)
         if request.priority and partitions:
             order = request.topics or () if session is None else session.topics
-            asked, partitions = self._routed.by_priority(asked, partitions, order)
+            asked, partitions = self.routed.by_priority(asked, partitions, order)
         fetches = bool(partitions) and not closing and not request.is_renew_ack
         idle = session is not None and not (partitions or closing or faults or request.is_renew_ack)
         waiting = self._new(call, () if session is None else {topic.name for topic, _ in partitions})
@@ -209,15 +196,15 @@ class FetchApi:
                 outcomes = waiting.start_acknowledging(self._acknowledge(group_id, member_id, call))
                 await asyncio.sleep(0)  # applied first: the fetch can acquire the records that they free
             elif idle:
-                await self._routed.wait_for_topics(waiting, asked)
-            found = await self._routed.fetch(waiting, asked, partitions) if fetches else Fetched()
+                await self.routed.wait_for_topics(waiting, asked)
+            found = await self.routed.fetch(waiting, asked, partitions) if fetches else Fetched()
             results = None if outcomes is None else await outcomes
             if waiting.gone() and found.has_records:
-                await self._routed.give_back(asked, found)
+                await self.routed.give_back(asked, found)
         finally:
             waiting.close()
         if closing and session is not None:
-            await self._sessions.release(session)
+            await self.sessions.release(session)
         if waiting.refusal is not None:
             if not results:
                 raise waiting.refusal
@@ -228,11 +215,11 @@ class FetchApi:
 
     def _check_room(self, principal: str) -> None:
         """Raises: Throttled: too many fetches wait, or too many of this principal."""
-        most = self._max_waiting_fetches
-        if principal and (excess := self._ceiling.excess(principal)) is not None:
-            raise Throttled(excess, limit=self._ceiling.each)
-        if len(self._fetcher.fetches.waiting) >= most:
-            self._ceiling.want(principal)
+        most = self.max_waiting_fetches
+        if principal and (excess := self.ceiling.excess(principal)) is not None:
+            raise Throttled(excess, limit=self.ceiling.each)
+        if len(self.fetcher.fetches.waiting) >= most:
+            self.ceiling.want(principal)
             raise Throttled(f"{most} fetches wait already; try again in a moment", limit=most)
 
     async def _session(self, group_id: str, member_id: str, call: Call, asked: Partitions) -> OpenSession | None:
@@ -244,7 +231,7 @@ class FetchApi:
             return None
         if epoch == 0 and request.acknowledgements:
             raise InvalidRequest("a fetch that opens a session (share_session_epoch 0) cannot acknowledge")
-        return await self._sessions.fetch(
+        return await self.sessions.fetch(
             group_id,
             member_id,
             epoch,
@@ -252,7 +239,7 @@ class FetchApi:
             [
                 (topic.topic_id, partition)
                 for entry in request.forgotten_topics
-                if (topic := self._metadata.by_name.get(entry.topic)) is not None
+                if (topic := self.metadata.by_name.get(entry.topic)) is not None
                 for partition in entry.partitions
             ],
             request.fetch_id,
@@ -271,7 +258,7 @@ class FetchApi:
         gone = []
         of_topic: dict[str, ApiError | None] = {}
         for topic_id, partition in session.partitions:
-            topic = self._metadata.known_topic_id(topic_id)
+            topic = self.metadata.known_topic_id(topic_id)
             if topic is not None:
                 if topic_id not in of_topic:
                     of_topic[topic_id] = refused.get(topic.name)
@@ -284,7 +271,7 @@ class FetchApi:
                 detail = f"the topic of id {topic_id} was deleted; its partition {partition} leaves the share session"
                 faults.append(PartitionFault(topic_id, partition, UnknownTopicId(detail)))
         if gone and not session.closing:
-            self._sessions.forget(session, gone)
+            self.sessions.forget(session, gone)
         return partitions
 
     def _acknowledge(
@@ -292,7 +279,7 @@ class FetchApi:
     ) -> Coroutine[None, None, list[AcknowledgementResult]]:
         request: FetchRequest = call.request
         acknowledge = partial(
-            self._acknowledger.acknowledge,
+            self.acknowledger.acknowledge,
             group_id,
             member_id,
             atomic=request.atomic,
@@ -301,7 +288,7 @@ class FetchApi:
         return acknowledge_others(request.acknowledgements, call.refused, acknowledge)
 
     def _asked(self, group_id: str, member_id: str, request: FetchRequest, turn: int | None) -> Asked:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         max_records = DEFAULT_MAX_RECORDS if request.max_records is None else request.max_records
         min_bytes = 1 if request.min_bytes is None else request.min_bytes
         max_wait_ms = DEFAULT_MAX_WAIT_MS if request.max_wait_ms is None else min(request.max_wait_ms, MAX_WAIT_MS)
@@ -334,7 +321,7 @@ class FetchApi:
         failed_count = failed_of(results) if results else 0
         body = fetch_answer(
             asked.member_id,
-            found.lock_duration_ms or self._metadata.lock_duration_ms(asked.group_id),
+            found.lock_duration_ms or self.metadata.lock_duration_ms(asked.group_id),
             found.acquired,
             results,
             failed_count,
@@ -343,7 +330,7 @@ class FetchApi:
             more_errors=max(len(faults) - MAX_ERRORS, 0) + more_faults,
             passed_on=[raw for _, raw in found.passed_on],
             leaders=found.leaders,
-            paused=not (found.acquired or found.passed_on) and (found.paused or self._metadata.paused(asked.group_id)),
+            paused=not (found.acquired or found.passed_on) and (found.paused or self.metadata.paused(asked.group_id)),
         )
         return Answer(body, headers=headers_with(failed_count)) if failed_count else Answer(body)
 
@@ -352,7 +339,7 @@ class FetchApi:
         series."""
         failed = {fault.topic for fault in faults}
         for name in failed.union([topic.name for topic, _ in partitions]):
-            if name in self._metadata.by_name:
+            if name in self.metadata.by_name:
                 metrics.SHARE_FETCHES[name].value += 1
                 if name in failed:
                     metrics.FAILED_SHARE_FETCHES[name].value += 1

@@ -1,5 +1,6 @@
 """The calls that produce records."""
 
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -26,25 +27,16 @@ from sharequeue_http.forms.texts import whole_number
 RECORD_HEADER_PREFIX: Final = "record-header-"
 
 
+@dataclass(eq=False)
 class ProduceApi:
     """The handlers of produceRecords, produceArrow, produceRawRecord and appendHere."""
 
-    def __init__(
-        self,
-        producer: Producer,
-        arrow_producer: ArrowProducer,
-        unique: UniqueLog,
-        rules: UniqueRules,
-        routed: RoutedAppends,
-        owners: Owners,
-    ) -> None:
-        self._producer = producer
-        self._unique = unique
-        self._rules = rules
-        self._routed = routed
-        self._arrow_producer = arrow_producer
-        self._owners = owners
-        self._owner_of = owners.of
+    _producer: Producer
+    _arrow_producer: ArrowProducer
+    _unique: UniqueLog
+    _rules: UniqueRules
+    _routed: RoutedAppends
+    _owners: Owners
 
     async def produce_records(self, call: Call) -> Answer:
         request: ProduceRequest = call.request
@@ -58,7 +50,7 @@ class ProduceApi:
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),
             transaction_id=call.header("transaction-id"),
-            owner=self._owner_of(principal) if (principal := call.caller.principal) else ANYBODY,
+            owner=self._owners.of(principal) if (principal := call.caller.principal) else ANYBODY,
         )
         call.raw, call.request = b"", None  # a large request is not kept until it is durable
         del request
@@ -97,7 +89,7 @@ class ProduceApi:
             call.header("idempotency-key"),
             call.header("idempotency-retention-ms"),
             call.header("transaction-id"),
-            self._owner_of(principal) if (principal := call.caller.principal) else ANYBODY,
+            self._owners.of(principal) if (principal := call.caller.principal) else ANYBODY,
         )
         call.raw = b""  # a large request is not kept until it is durable
         return await producing
@@ -127,7 +119,7 @@ class ProduceApi:
             call.header("idempotency-retention-ms"),
             call.raw,
             transaction_id=call.header("transaction-id"),
-            owner=self._owner_of(principal) if (principal := call.caller.principal) else ANYBODY,
+            owner=self._owners.of(principal) if (principal := call.caller.principal) else ANYBODY,
         )
         call.raw = b""  # a large request is not kept until it is durable
         return await producing

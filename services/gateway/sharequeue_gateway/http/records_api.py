@@ -1,6 +1,7 @@
 """Acknowledge: checks the request, advances the session, builds the answer."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from sharequeue.protocol.errors import BY_CODE, checked_group_id
@@ -22,27 +23,17 @@ from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import ApiError
 
 
+@dataclass(eq=False)
 class RecordsApi:
     """The handler of acknowledgeRecords."""
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        routing: Routing,
-        acknowledger: Acknowledger,
-        routed_acknowledger: RoutedAcknowledger,
-        sessions: Sessions,
-        settle: SettleApi,
-        members: FetchingMembers,
-    ) -> None:
-        self._settle = settle
-        self._members = members
-        self._metadata = metadata
-        self._cluster = routing.cluster
-        self._routing = routing
-        self._acknowledger = acknowledger
-        self._routed_acknowledger = routed_acknowledger
-        self._sessions = sessions
+    _metadata: Metadata
+    _routing: Routing
+    _acknowledger: Acknowledger
+    _routed_acknowledger: RoutedAcknowledger
+    _sessions: Sessions
+    _settle: SettleApi
+    _members: FetchingMembers
 
     async def acknowledge_records(self, call: Call) -> Answer:
         """Acknowledgements of a client. If they are in a share session, the gateway that keeps it gets them."""
@@ -66,7 +57,7 @@ class RecordsApi:
         if call.refused:
             results = await self._acknowledge_others(group_id, call)
             return self._acknowledge_answer(group_id, results, failed_of(results))
-        if not self._cluster.alone and not self._leads(group_id, request.acknowledgements):
+        if not self._routing.cluster.alone and not self._leads(group_id, request.acknowledgements):
             results = await self._routed_acknowledger.acknowledge(
                 group_id, request.member_id, request.acknowledgements, atomic=request.atomic
             )

@@ -1,6 +1,7 @@
 """The calls of scheduled records, and those of schedules."""
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -58,32 +59,20 @@ _is_name: Final = re.compile(r"[a-zA-Z0-9._-]{1,100}").fullmatch
 _KEY: Final = re.compile(rb',"key":("(?:[^"\\]|\\.)*")')
 
 
+@dataclass(eq=False)
 class ScheduledApi:
     """The handlers of the calls under `Scheduled`."""
 
-    def __init__(
-        self,
-        query: Query,
-        producer: Producer,
-        scheduled: ScheduledLog,
-        schedules: ScheduleLog,
-        mover: Mover,
-        rules: UniqueRules,
-        clock: Clock,
-        metadata: Metadata,
-        owners: Owners,
-        tokens: PageTokens,
-    ) -> None:
-        self._query = query
-        self._producer = producer
-        self._scheduled = scheduled
-        self._schedules = schedules
-        self._mover = mover
-        self._rules = rules
-        self._clock = clock
-        self._metadata = metadata
-        self._owners = owners
-        self._tokens = tokens
+    _query: Query
+    _producer: Producer
+    _scheduled: ScheduledLog
+    _schedules: ScheduleLog
+    _mover: Mover
+    _rules: UniqueRules
+    _clock: Clock
+    _metadata: Metadata
+    _owners: Owners
+    _tokens: PageTokens
 
     def calls(self) -> tuple[tuple[Api, Handler], ...]:
         return (

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -31,17 +32,15 @@ from sharequeue_http.forms.errors import ApiError, InvalidRequest, TooLarge
 _decode: Final = msgspec.json.Decoder(ProduceResponse).decode
 
 
+@dataclass(eq=False)
 class SettleApi:
     """Handles acknowledgeRecords with `produce`."""
 
-    def __init__(
-        self, commits: SettledCommits, producer: Producer, metadata: Metadata, admission: Admission, owners: Owners
-    ) -> None:
-        self._commits = commits
-        self._producer = producer
-        self._metadata = metadata
-        self._admission = admission
-        self._owner_of = owners.of
+    _commits: SettledCommits
+    _producer: Producer
+    _metadata: Metadata
+    _admission: Admission
+    _owners: Owners
 
     async def acknowledge_and_produce(self, call: Call) -> Answer:
         """Raises: InvalidRecordState: a record is not held by the member; InvalidRequest; TooLarge; Throttled;
@@ -68,7 +67,7 @@ class SettleApi:
         def answer(base_offsets: Sequence[int]) -> bytes:
             return _answer(count, lock_ms, prepared, base_offsets)
 
-        key, owner = None, self._owner_of(call.caller.principal)
+        key, owner = None, self._owners.of(call.caller.principal)
         name, retention = call.header("idempotency-key"), call.header("idempotency-retention-ms")
         long_known = lasting(name, retention)
         if name is not None:

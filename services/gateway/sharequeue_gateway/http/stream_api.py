@@ -4,6 +4,7 @@ A page of another site can make a browser send a GET. So a stream acquires only 
 stream, and origins are checked as for a POST (`sharequeue_http/origins.py`).
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -27,14 +28,14 @@ from sharequeue_http.forms.errors import InvalidRequest
 NOT_ACCEPTED: Final = 406
 
 
+@dataclass(eq=False)
 class StreamApi:
     """The handler of streamRecords."""
 
-    def __init__(self, metadata: Metadata, streams: Streams, members: FetchingMembers, watch: KeyWatch | None) -> None:
-        self._metadata = metadata
-        self._members = members
-        self._streams = streams
-        self._watch = watch
+    _metadata: Metadata
+    _streams: Streams
+    _members: FetchingMembers
+    _watch: KeyWatch | None
 
     async def stream(self, call: Call) -> Stream | Answer:
         request: StreamQuery = call.request

@@ -3,6 +3,7 @@ log."""
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
@@ -31,13 +32,13 @@ from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest
 
 
+@dataclass(eq=False)
 class TopicsApi:
     """The handlers of the topic calls."""
 
-    def __init__(self, coordinator: CoordinatorClient, metadata: Metadata, record_log: RecordLog) -> None:
-        self._coordinator = coordinator
-        self._metadata = metadata
-        self._record_log = record_log
+    _coordinator: CoordinatorClient
+    _metadata: Metadata
+    _record_log: RecordLog
 
     async def create_topic(self, call: Call) -> Answer:
         return Answer(await self._metadata.change_topic(apis.CREATE_TOPIC, call.raw))

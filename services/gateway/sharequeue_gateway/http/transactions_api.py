@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -53,28 +54,18 @@ _place: Final = msgspec.json.Decoder(tuple[_Moment, Annotated[str, msgspec.Meta(
 """A place of `list_store`."""
 
 
+@dataclass(eq=False)
 class TransactionsApi:
     """The handlers of the calls of transactions."""
 
-    def __init__(
-        self,
-        transactions: PostgresTransactions,
-        commits: SettledCommits,
-        query: Query,
-        metadata: Metadata,
-        members: FetchingMembers,
-        max_timeout_ms: int,
-        owners: Owners,
-        tokens: PageTokens,
-    ) -> None:
-        self._transactions = transactions
-        self._commits = commits
-        self._query = query
-        self._metadata = metadata
-        self._members = members
-        self._max_timeout_ms = max_timeout_ms
-        self._owners = owners
-        self._tokens = tokens
+    _transactions: PostgresTransactions
+    _commits: SettledCommits
+    _query: Query
+    _metadata: Metadata
+    _members: FetchingMembers
+    _max_timeout_ms: int
+    _owners: Owners
+    _tokens: PageTokens
 
     async def begin(self, call: Call) -> BegunTransaction:
         request: BeginTransactionRequest = call.request

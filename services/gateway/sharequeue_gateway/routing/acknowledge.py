@@ -6,6 +6,7 @@ it is repeated only with `delivery_count`, because only then can the repeat find
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sharequeue.protocol.errors import KAFKA_CODES, NotLeaderOrFollower
@@ -22,13 +23,13 @@ from sharequeue_http.forms.errors import ApiError, InvalidRequest
 NOT_LEADER: Final = KAFKA_CODES[NotLeaderOrFollower.error]
 
 
+@dataclass(eq=False)
 class RoutedAcknowledger:
     """Applies the acknowledgements of one call at their leaders."""
 
-    def __init__(self, routing: Routing, local: Acknowledger, metadata: Metadata) -> None:
-        self._routing = routing
-        self._local = local
-        self._metadata = metadata
+    _routing: Routing
+    _local: Acknowledger
+    _metadata: Metadata
 
     async def acknowledge(
         self,

@@ -8,6 +8,7 @@ A refused acknowledgement aborts T: its records came from what the member does n
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sharequeue.protocol.errors import (
@@ -35,13 +36,13 @@ TIMEOUT_MS: Final = 30_000
 """Of the transaction of one acknowledgement: if its gateway dies, its records are let go after this time."""
 
 
+@dataclass(eq=False)
 class SettledCommits:
     """Commits transactions together with acknowledgements."""
 
-    def __init__(self, settler: Settler, transactions: PostgresTransactions, appender: Appends) -> None:
-        self._settler = settler
-        self._transactions = transactions
-        self._appender = appender
+    _settler: Settler
+    _transactions: PostgresTransactions
+    _appender: Appends
 
     async def commit(
         self,

@@ -4,6 +4,7 @@ A change of a held record is an acknowledgement in the name of its holder. So wh
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -39,24 +40,16 @@ STATES: Final = {state: state.name.lower() for state in DeliveryState}
 MAY_RUN: Final = "its worker may still be running it"
 
 
+@dataclass(eq=False)
 class AtLeaderApi:
     """The handlers of describeWindow and changeRecord, at any gateway and at the leader."""
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        record_log: RecordLog,
-        share_coordinators: ShareStateClient,
-        leader: Leader,
-        acknowledger: Acknowledger,
-        routing: Routing,
-    ) -> None:
-        self._metadata = metadata
-        self._record_log = record_log
-        self._share_coordinators = share_coordinators
-        self._leader = leader
-        self._acknowledger = acknowledger
-        self._routing = routing
+    _metadata: Metadata
+    _record_log: RecordLog
+    _share_coordinators: ShareStateClient
+    _leader: Leader
+    _acknowledger: Acknowledger
+    _routing: Routing
 
     def calls(self) -> tuple[tuple[Api, Handler], ...]:
         return (

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -122,16 +123,14 @@ class Portion(NamedTuple):
         return [found for found in self.letters if found.key not in self.outcomes]
 
 
+@dataclass(eq=False)
 class LetterFinder:
     """Finds the dead letters of groups that a request means."""
 
-    def __init__(
-        self, metadata: Metadata, record_log: RecordLog, dead_letters: DeadLetterLog, tokens: PageTokens
-    ) -> None:
-        self._metadata = metadata
-        self._record_log = record_log
-        self._dead_letters = dead_letters
-        self.tokens = tokens
+    _metadata: Metadata
+    _record_log: RecordLog
+    _dead_letters: DeadLetterLog
+    tokens: PageTokens
 
     async def take(
         self, api: Api, group_id: str, request: DropDeadLettersRequest

@@ -1,6 +1,7 @@
 """Lists dead letters with what became of them, and drops them: closes them without sending them."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -26,13 +27,13 @@ BYTES_OF_A_PAGE: Final = 8 << 20
 _reasons: Final = msgspec.json.Decoder(list[GivenReason])
 
 
+@dataclass(eq=False)
 class DeadLettersApi:
     """The handlers of listDeadLetters and dropDeadLetters."""
 
-    def __init__(self, metadata: Metadata, dead_letters: DeadLetterLog, finder: LetterFinder) -> None:
-        self._metadata = metadata
-        self._dead_letters = dead_letters
-        self._finder = finder
+    _metadata: Metadata
+    _dead_letters: DeadLetterLog
+    _finder: LetterFinder
 
     async def list_letters(self, call: Call) -> DeadLetterList:
         query: ListDeadLettersQuery = call.request

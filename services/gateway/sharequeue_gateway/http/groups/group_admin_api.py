@@ -1,6 +1,7 @@
 """Administration of groups: passes calls on to the group coordinator, with offsets that only the record log knows."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
@@ -55,13 +56,13 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Place = tuple[str, int]
 
 
+@dataclass(eq=False)
 class GroupAdminApi:
     """The handlers of the calls that delete a group, delete its offsets or reset them."""
 
-    def __init__(self, coordinator: CoordinatorClient, metadata: Metadata, record_log: RecordLog) -> None:
-        self._coordinator = coordinator
-        self._metadata = metadata
-        self._record_log = record_log
+    _coordinator: CoordinatorClient
+    _metadata: Metadata
+    _record_log: RecordLog
 
     async def delete(self, call: Call) -> Empty:
         query: InUseQuery = call.request

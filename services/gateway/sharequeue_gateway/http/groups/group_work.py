@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sharequeue.clock import Clock
@@ -35,27 +36,18 @@ log = logging.getLogger(__name__)
 ASK_S: Final = 2.0
 
 
+@dataclass(eq=False)
 class GroupsAtWork:
     """Counts at all gateways, and is the handler of groupsHere. `query`: runs a function with a connection to the
     log."""
 
-    def __init__(
-        self,
-        query: Query,
-        cluster: Cluster,
-        record_log: RecordLog,
-        leader: Leader,
-        dead_letters: DeadLetterQueue,
-        members: FetchingMembers,
-        clock: Clock,
-    ) -> None:
-        self._query = query
-        self._cluster = cluster
-        self._record_log = record_log
-        self._leader = leader
-        self._dead_letters = dead_letters
-        self._members = members
-        self._clock = clock
+    _query: Query
+    _cluster: Cluster
+    _record_log: RecordLog
+    _leader: Leader
+    _dead_letters: DeadLetterQueue
+    _members: FetchingMembers
+    _clock: Clock
 
     async def of(self, group_ids: Sequence[str]) -> dict[str, tuple[GroupWork, list[FetchingMember]]]:
         """The work and the workers of each group. Raises: StorageError."""

@@ -6,6 +6,7 @@ the place where one of them stopped the list is incomplete, so the page ends the
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 import msgspec
@@ -49,26 +50,17 @@ Place = tuple[str, int]
 Listed = InFlightPartition | PartitionError
 
 
+@dataclass(eq=False)
 class InFlightApi:
     """The handlers of listInFlightRecords and inFlightAtLeader."""
 
-    def __init__(
-        self,
-        coordinator: CoordinatorClient,
-        metadata: Metadata,
-        dead_letter_log: DeadLetterLog,
-        leader: Leader,
-        dead_letters: DeadLetterQueue,
-        routing: Routing,
-        tokens: PageTokens,
-    ) -> None:
-        self._coordinator = coordinator
-        self._metadata = metadata
-        self._dead_letter_log = dead_letter_log
-        self._leader = leader
-        self._dead_letters = dead_letters
-        self._routing = routing
-        self._tokens = tokens
+    _coordinator: CoordinatorClient
+    _metadata: Metadata
+    _dead_letter_log: DeadLetterLog
+    _leader: Leader
+    _dead_letters: DeadLetterQueue
+    _routing: Routing
+    _tokens: PageTokens
 
     async def in_flight(self, call: Call) -> ListInFlightResponse:
         """The records in flight, at every leader."""

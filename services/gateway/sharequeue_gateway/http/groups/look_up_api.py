@@ -7,6 +7,7 @@ dead letters                        those of the record, and what became of them
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -67,24 +68,16 @@ def offset_of(call: Call) -> int:
     return offset
 
 
+@dataclass(eq=False)
 class LookUpApi:
     """The handlers of lookUpRecord and findRecords."""
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        record_log: RecordLog,
-        query: Query,
-        in_flight: InFlightApi,
-        finder: LetterFinder,
-        dead_letters: DeadLettersApi,
-    ) -> None:
-        self._metadata = metadata
-        self._record_log = record_log
-        self._query = query
-        self._in_flight = in_flight
-        self._finder = finder
-        self._dead_letters = dead_letters
+    _metadata: Metadata
+    _record_log: RecordLog
+    _query: Query
+    _in_flight: InFlightApi
+    _finder: LetterFinder
+    _dead_letters: DeadLettersApi
 
     def calls(self) -> tuple[tuple[Api, Handler], ...]:
         return (apis.LOOK_UP_RECORD, self.look_up), (apis.FIND_RECORDS, self.find)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 from urllib.parse import quote
@@ -39,17 +40,14 @@ _description: Final = msgspec.json.Decoder(messages.ShareGroupDescription)
 _left: Final = msgspec.json.Decoder(LeaveShareGroupResponse)
 
 
+@dataclass(eq=False)
 class MembershipApi:
     """The handlers of heartbeat, leave, list and describe."""
 
-    def __init__(
-        self, coordinator: CoordinatorClient, cluster: Cluster, group_use: GroupUse, at_work: GroupsAtWork
-    ) -> None:
-        self._coordinator = coordinator
-        self._at_work = at_work
-        self.groups_here: Final = at_work.here
-        self._cluster = cluster
-        self._group_use = group_use
+    _coordinator: CoordinatorClient
+    _cluster: Cluster
+    _group_use: GroupUse
+    at_work: GroupsAtWork
 
     async def heartbeat(self, call: Call) -> Answer:
         client_id = (call.header("client-id") or call.header("user-agent") or "")[:MAX_CLIENT_ID_LENGTH]
@@ -115,7 +113,7 @@ class MembershipApi:
         if not query.work:
             return page  # type: ignore[no-any-return]
         listed: messages.ShareGroupList = _list.decode(page.body) if isinstance(page, Answer) else page
-        found = await self._at_work.of([group.group_id for group in listed.groups])
+        found = await self.at_work.of([group.group_id for group in listed.groups])
         for group in listed.groups:
             group.work, _ = found[group.group_id]
         return listed
@@ -128,7 +126,7 @@ class MembershipApi:
         if call.request.page_token is not None:
             return Answer(body)
         group = _description.decode(body)
-        group.work, group.workers = (await self._at_work.of([group_id]))[group_id]
+        group.work, group.workers = (await self.at_work.of([group_id]))[group_id]
         return group
 
 

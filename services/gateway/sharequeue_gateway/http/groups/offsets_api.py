@@ -3,6 +3,7 @@ log."""
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -37,26 +38,17 @@ _config: Final = msgspec.json.Decoder(dict[str, str])
 _summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
 
 
+@dataclass(eq=False)
 class GroupsApi:
     """The handlers of the calls of settings, and of listShareGroupOffsets."""
 
-    def __init__(
-        self,
-        coordinator: CoordinatorClient,
-        metadata: Metadata,
-        record_log: RecordLog,
-        readers: Readers,
-        dead_letters: DeadLetterLog,
-        share_coordinators: ShareStateClient,
-        tokens: PageTokens,
-    ) -> None:
-        self._tokens = tokens
-        self._share_coordinators = share_coordinators
-        self._coordinator = coordinator
-        self._metadata = metadata
-        self._record_log = record_log
-        self._readers = readers
-        self._dead_letters = dead_letters
+    _coordinator: CoordinatorClient
+    _metadata: Metadata
+    _record_log: RecordLog
+    _readers: Readers
+    _dead_letters: DeadLetterLog
+    _share_coordinators: ShareStateClient
+    _tokens: PageTokens
 
     async def get_config(self, call: Call) -> Answer:
         group_id = checked_group_id(call.path["group"])

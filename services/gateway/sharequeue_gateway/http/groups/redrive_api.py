@@ -7,6 +7,7 @@ deleted and made again, only the copy is the record.
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -41,16 +42,14 @@ NOT_COMMITTED: Final = Letter()
 and does not receive it."""
 
 
+@dataclass(eq=False)
 class Redriving:
     """The handler of redriveDeadLetters."""
 
-    def __init__(
-        self, metadata: Metadata, record_log: RecordLog, dead_letters: DeadLetterLog, finder: LetterFinder
-    ) -> None:
-        self._finder = finder
-        self._metadata = metadata
-        self._record_log = record_log
-        self._dead_letters = dead_letters
+    _metadata: Metadata
+    _record_log: RecordLog
+    _dead_letters: DeadLetterLog
+    _finder: LetterFinder
 
     async def redrive(self, call: Call) -> RedriveResult:
         request: RedriveDeadLettersRequest = call.request

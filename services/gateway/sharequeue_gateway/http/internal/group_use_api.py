@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from sharequeue.protocol.messages.cluster import TopicIdPartitions
 from sharequeue.protocol.messages.leaders import (
@@ -27,30 +28,19 @@ from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import ApiError
 
 
+@dataclass(eq=False)
 class GroupUse:
     """The handlers of groupUsage, unloadGroup and releaseMember. `leads`: whether this gateway leads it."""
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        leader: Leader,
-        fetches: WaitingFetches,
-        members: FetchingMembers,
-        sessions: Sessions,
-        streams: Streams,
-        lock_timers: LockStore,
-        readers: Readers,
-        leads: Callable[[SharePartitionKey], bool],
-    ) -> None:
-        self._leads = leads
-        self._readers = readers
-        self._metadata = metadata
-        self._leader = leader
-        self._fetches = fetches
-        self._members = members
-        self._sessions = sessions
-        self._streams = streams
-        self._lock_timers = lock_timers
+    _metadata: Metadata
+    _leader: Leader
+    _fetches: WaitingFetches
+    _members: FetchingMembers
+    _sessions: Sessions
+    _streams: Streams
+    _lock_timers: LockStore
+    _readers: Readers
+    _leads: Callable[[SharePartitionKey], bool]
 
     async def usage(self, call: Call) -> GroupUsageResponse:
         request: GroupTopicsRequest = call.request

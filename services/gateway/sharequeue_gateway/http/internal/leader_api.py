@@ -1,6 +1,7 @@
 """The calls between gateways: one gateway calls the leader of share-partitions."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sharequeue.clock import Clock
@@ -47,52 +48,40 @@ from sharequeue_http.forms.errors import ApiError
 _ENDED: Final = (JSON, (ENDED.encode(), b"1"))
 
 
+@dataclass(eq=False, kw_only=True)
 class LeaderApi:
     """The handlers of fetchFromLeader, acknowledgeAtLeader, holdAtLeader, transactionEnded, awaitRecords,
     releaseAtLeader, yieldSharePartitions."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        metadata: Metadata,
-        cluster: Cluster,
-        hand_over: HandOver,
-        fetcher: Fetcher,
-        acknowledger: Acknowledger,
-        holder: Holder,
-        pending: PendingTransactions,
-        sessions: Sessions,
-    ) -> None:
-        self._clock = clock
-        self._metadata = metadata
-        self._cluster = cluster
-        self._hand_over = hand_over
-        self._fetcher = fetcher
-        self._acknowledger = acknowledger
-        self._holder = holder
-        self._pending = pending
-        self._sessions = sessions
+    clock: Clock
+    metadata: Metadata
+    cluster: Cluster
+    hand_over: HandOver
+    fetcher: Fetcher
+    acknowledger: Acknowledger
+    holder: Holder
+    pending: PendingTransactions
+    sessions: Sessions
 
     async def fetch(self, call: Call) -> Answer:
         request: LeaderFetchRequest = call.request
         group_id, member_id = call.path["group"], request.member_id
         partitions, faults = await self._led(group_id, request.topic_partitions)
         asked = self._asked(group_id, request, partitions, waits=not any(fault.led_elsewhere for fault in faults))
-        waiting = self._fetcher.fetches.new(call.exchange)
+        waiting = self.fetcher.fetches.new(call.exchange)
         acquired: list[AcquiredRecords] = []
         try:
             if partitions:
-                acquired, more_faults = await self._fetcher.fetch(waiting, asked, partitions)
+                acquired, more_faults = await self.fetcher.fetch(waiting, asked, partitions)
                 faults += more_faults
             if waiting.gone() and request.fetch_id is None:  # with an id, a repeat may have got the same records by now
-                self._fetcher.give_back(member_id, acquired)
+                self.fetcher.give_back(member_id, acquired)
         finally:
             waiting.close()
-        me = self._cluster.me
+        me = self.cluster.me
         body = fetch_answer(
             member_id,
-            self._metadata.lock_duration_ms(group_id),
+            self.metadata.lock_duration_ms(group_id),
             acquired,
             (),
             0,
@@ -104,7 +93,7 @@ class LeaderApi:
                 )
                 for item in acquired
             ],
-            paused=not acquired and self._metadata.paused(group_id),
+            paused=not acquired and self.metadata.paused(group_id),
         )
         if waiting.life is Life.ENDED:
             return Answer(body, headers=_ENDED)
@@ -114,7 +103,7 @@ class LeaderApi:
 
     def _asked(self, group_id: str, request: LeaderFetchRequest, partitions: Partitions, *, waits: bool) -> Asked:
         """The fetch of the other gateway. If it names a partition that moved, it is answered without a wait."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         limits = FetchLimits(
             max_records=request.max_records,
             max_bytes=request.max_bytes,
@@ -131,13 +120,13 @@ class LeaderApi:
     async def acknowledge(self, call: Call) -> AcknowledgeResponse:
         request: LeaderAcknowledgeRequest = call.request
         group_id = call.path["group"]
-        results = await self._acknowledger.acknowledge(
+        results = await self.acknowledger.acknowledge(
             group_id, request.member_id, request.acknowledgements, atomic=request.atomic, seen=request.seen
         )
         return AcknowledgeResponse(
             results=results,
             failed_count=failed_of(results),
-            acquisition_lock_timeout_ms=self._metadata.lock_duration_ms(group_id),
+            acquisition_lock_timeout_ms=self.metadata.lock_duration_ms(group_id),
         )
 
     async def await_records(self, call: Call) -> Answer:
@@ -146,26 +135,26 @@ class LeaderApi:
         partitions, faults = await self._led(group_id, request.topic_partitions)
         if faults:
             raise faults[0].error
-        waiting = self._fetcher.fetches.new(call.exchange)
+        waiting = self.fetcher.fetches.new(call.exchange)
         try:
-            leds = await self._fetcher.delayed.wait(
+            leds = await self.fetcher.delayed.wait(
                 waiting, group_id, partitions, min(request.max_wait_ms, MAX_WAIT_MS) / 1000
             )
         finally:
             waiting.close()
-        self._fetcher.delayed.pass_on_later(leds)
+        self.fetcher.delayed.pass_on_later(leds)
         return Answer(b"{}", headers=_ENDED if waiting.life is Life.ENDED else (JSON,))
 
     async def release(self, call: Call) -> Empty:
         request: ReleaseMemberRequest = call.request
         group_id = call.path["group"]
         partitions, _ = await self._led(group_id, request.topic_partitions)
-        await self._sessions.release_here(group_id, request.member_id, partitions)
+        await self.sessions.release_here(group_id, request.member_id, partitions)
         return Empty()
 
     async def hold(self, call: Call) -> HoldResponse:
         request: HoldRequest = call.request
-        results, held = await self._holder.hold(
+        results, held = await self.holder.hold(
             call.path["group"], request.member_id, request.transaction_id, request.acknowledgements
         )
         return HoldResponse(
@@ -185,7 +174,7 @@ class LeaderApi:
     async def transaction_ended(self, call: Call) -> Empty:
         request: TransactionEndedRequest = call.request
         keys = [SharePartitionKey(name.group_id, name.topic_id, name.partition) for name in request.share_partitions]
-        await self._pending.ended(call.path["transaction"], keys)
+        await self.pending.ended(call.path["transaction"], keys)
         return Empty()
 
     async def yield_share_partitions(self, call: Call) -> YieldResponse:
@@ -197,7 +186,7 @@ class LeaderApi:
                 state_epoch=led.machine.state_epoch,
                 locks=[HeldLock(*lock) for lock in led.machine.locks()],
             )
-            for led in await self._hand_over.yield_to_next(keys)
+            for led in await self.hand_over.yield_to_next(keys)
         ]
         return YieldResponse(held=held)
 
@@ -209,14 +198,14 @@ class LeaderApi:
         faults: list[PartitionFault] = []
         for entry in named:
             try:
-                topic = await self._metadata.topic(entry.topic)
+                topic = await self.metadata.topic(entry.topic)
             except ApiError as error:
                 faults += [PartitionFault(entry.topic, partition, error) for partition in entry.partitions]
                 continue
             for partition in entry.partitions:
-                if self._cluster.leads(SharePartitionKey(group_id, topic.topic_id, partition)):
+                if self.cluster.leads(SharePartitionKey(group_id, topic.topic_id, partition)):
                     partitions.append((topic, partition))
                 else:
-                    moved = NotLeaderOrFollower(f"{self._cluster.me.node_id} does not lead this share-partition")
+                    moved = NotLeaderOrFollower(f"{self.cluster.me.node_id} does not lead this share-partition")
                     faults.append(PartitionFault(entry.topic, partition, moved))
         return partitions, faults

@@ -1,5 +1,7 @@
 """The calls of a stream's gateway: at a leader, what a member holds; at a gateway that had the stream, to end it."""
 
+from dataclasses import dataclass
+
 from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import HeldRequest, TakeStreamRequest, TakeStreamResponse
 from sharequeue.protocol.messages.records import PartitionLeader
@@ -16,17 +18,15 @@ from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import ApiError
 
 
+@dataclass(eq=False)
 class StreamLeaderApi:
     """The handlers of heldAtLeader and takeStream."""
 
-    def __init__(
-        self, metadata: Metadata, cluster: Cluster, held: HeldRecords, fetches: WaitingFetches, streams: Streams
-    ) -> None:
-        self._metadata = metadata
-        self._cluster = cluster
-        self._held = held
-        self._fetches = fetches
-        self._streams = streams
+    _metadata: Metadata
+    _cluster: Cluster
+    _held: HeldRecords
+    _fetches: WaitingFetches
+    _streams: Streams
 
     async def held(self, call: Call) -> Answer:
         request: HeldRequest = call.request

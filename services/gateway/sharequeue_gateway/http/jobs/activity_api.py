@@ -3,6 +3,7 @@
 Every gateway reads the tables of counts and samples. The one that takes the samples knows which groups need attention.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 import msgspec
@@ -55,26 +56,17 @@ _place: Final = msgspec.json.Decoder(
 _rank: Final = msgspec.json.Decoder(tuple[AnyInt64, AnyInt64, PlainText])
 
 
+@dataclass(eq=False)
 class ActivityApi:
     """The handlers of the calls of reports, and of those that the gateways make for them."""
 
-    def __init__(
-        self,
-        activity: Activity,
-        backlog: BacklogLook,
-        query: Query,
-        tokens: PageTokens,
-        cluster: Cluster,
-        metadata: Metadata,
-        clock: Clock,
-    ) -> None:
-        self._activity = activity
-        self._backlog = backlog
-        self._query = query
-        self._tokens = tokens
-        self._cluster = cluster
-        self._metadata = metadata
-        self._clock = clock
+    _activity: Activity
+    _backlog: BacklogLook
+    _query: Query
+    _tokens: PageTokens
+    _cluster: Cluster
+    _metadata: Metadata
+    _clock: Clock
 
     def calls(self) -> tuple[tuple[Api, Handler], ...]:
         return (

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -27,13 +28,13 @@ from sharequeue_http.forms.errors import InvalidRequest
 from sharequeue_http.forms.texts import whole_number
 
 
+@dataclass(eq=False)
 class AuditApi:
     """The handlers of auditShareState and auditLog."""
 
-    def __init__(self, metadata: Metadata, share_coordinators: ShareStateClient, database: LogDatabase) -> None:
-        self._metadata = metadata
-        self._share_coordinators = share_coordinators
-        self._database = database
+    _metadata: Metadata
+    _share_coordinators: ShareStateClient
+    _database: LogDatabase
 
     async def share_state(self, call: Call) -> AuditStateResponse:
         query: ExportStateQuery = call.request
