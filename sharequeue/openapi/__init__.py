@@ -25,8 +25,8 @@ from sharequeue_http.forms.codec import encode
 
 __all__ = ["document", "serve_openapi", "to_3_0"]
 
-OPENAPI: Final = Api("openapi", "GET", "/openapi.json", "This document.", tag="Operations")
-OPENAPI_3_0: Final = Api("openapi30", "GET", "/openapi-3.0.json", "The document as OpenAPI 3.0.", tag="Operations")
+OPENAPI: Final = Api("openapi", "GET /openapi.json", "This document.", tag="Operations")
+OPENAPI_3_0: Final = Api("openapi30", "GET /openapi-3.0.json", "The document as OpenAPI 3.0.", tag="Operations")
 
 
 def serve_openapi(app: App, description: str) -> None:

@@ -15,8 +15,8 @@ ALWAYS_FITS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One call. `path` holds `{parameters}`; `request` is the type of the body (GET, DELETE: the query),
-    `response` the answer's.
+    """One call. `route`: its method and its path, which holds `{parameters}`. `request` is the type of the body (GET,
+    DELETE: the query), `response` the answer's.
 
     `errors`: the codes that are particular to this call. Every call may also answer those of HTTP.
     `idempotent`: two equal calls have the effect of one, so a call whose answer was lost may be made again. A call that
@@ -24,8 +24,7 @@ class Api:
     """
 
     operation_id: str
-    method: str
-    path: str
+    route: str
     summary: str
     _: KW_ONLY
     description: str = ""
@@ -59,11 +58,15 @@ class Api:
     """What a caller needs for this call, in the words of the protocol. A `Guard` reads it."""
     needs: Callable[[Any], Iterable[str]] | None = None
     """What the service must be able to do for a call, by name: a function of the `Call`. None: what every one can."""
+    method: str = field(init=False, default="")
+    path: str = field(init=False, default="")
     query_parameters: tuple[str, ...] = field(init=False, default=())
     internal: bool = field(init=False, default=False)
     """Whether only services make this call, with the cluster token."""
 
     def __post_init__(self) -> None:
+        for name, part in zip(("method", "path"), self.route.split(" "), strict=True):
+            object.__setattr__(self, name, part)
         object.__setattr__(self, "internal", self.tag == "Internal")
         if not self.changes:
             object.__setattr__(self, "idempotent", True)

@@ -160,7 +160,7 @@ def test_a_row_without_needs_does_not_start_the_service() -> None:
     async def handler(_: object) -> None:
         return None
 
-    row = Api("unknown", "GET", "/v1/unknown", "A call.", tag="Topics")
+    row = Api("unknown", "GET /v1/unknown", "A call.", tag="Topics")
     serve(create_app("", ""), row, handler)
     with pytest.raises(ValueError, match="unknown does not say what its callers need"):
         serve(create_app("", ""), row, handler, guard=object())  # type: ignore[arg-type]

@@ -144,8 +144,7 @@ class EdgeServer:
             status = {"/thing": 204, "/not-modified": 304}.get(path, 200)
             api = Api(
                 method + path,
-                method,
-                path,
+                f"{method} {path}",
                 "",
                 request=request,
                 response=Empty,

@@ -28,8 +28,8 @@ class NoMoreTea(ApiError):
     error = Error("NO_MORE_TEA", 409, "The pot is empty")
 
 
-ORDER = Api("order", "POST", "/tables/{table}", "", request=Order, response=list[str], tag="Tea")
-NOWHERE = Api("nowhere", "GET", "/nowhere", "", response=Order)
+ORDER = Api("order", "POST /tables/{table}", "", request=Order, response=list[str], tag="Tea")
+NOWHERE = Api("nowhere", "GET /nowhere", "", response=Order)
 
 
 async def pour(call: Call) -> list[str]:

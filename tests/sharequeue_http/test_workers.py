@@ -71,7 +71,7 @@ class Tasks:
         handlers: list[Callable] = [self.note, self.wait, self.cancel, self.swallow]  # type: ignore[type-arg]
         for handler in handlers:
             path = f"/{handler.__name__}"
-            serve(app, Api(path, "GET", path, "", request=None, response=None, status=200, tag="Tests"), handler)
+            serve(app, Api(path, f"GET {path}", "", request=None, response=None, status=200, tag="Tests"), handler)
         app.router.routes.append(Route("/leave", endpoint=AsgiApplication(self.leave)))
 
 

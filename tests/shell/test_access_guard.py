@@ -85,7 +85,7 @@ def test_a_failure_while_deciding_is_a_refusal() -> None:
         raise KeyError("no such parameter")
 
     needs = (Need(Operation.READ, ResourceType.TOPIC, fails),)
-    row = Api("broken", "GET", "/v1/broken", "A call.", tag="Topics", access=Access(needs))
+    row = Api("broken", "GET /v1/broken", "A call.", tag="Topics", access=Access(needs))
     guard, _ = new_guard()
     with pytest.raises(ApiError) as refused:
         asyncio.run(guard.check(call_of(guard, row, HEADER), row, {}, None))

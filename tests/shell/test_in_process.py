@@ -31,11 +31,11 @@ class Query(msgspec.Struct):
     most: int = 3
 
 
-NOTE = Api("note", "POST", "/v1/notes/{name}", "", request=Note, response=Note)
-NOTES = Api("notes", "GET", "/v1/notes", "", request=Query, response=Note)
-FORGET = Api("forget", "DELETE", "/v1/notes/{name}", "", status=204)
-SMALL = Api("small", "POST", "/v1/small", "", request=Note, response=Note, tag="Tests")
-MISSING = Api("missing", "POST", "/v1/missing", "", request=Note, response=Note)
+NOTE = Api("note", "POST /v1/notes/{name}", "", request=Note, response=Note)
+NOTES = Api("notes", "GET /v1/notes", "", request=Query, response=Note)
+FORGET = Api("forget", "DELETE /v1/notes/{name}", "", status=204)
+SMALL = Api("small", "POST /v1/small", "", request=Note, response=Note, tag="Tests")
+MISSING = Api("missing", "POST /v1/missing", "", request=Note, response=Note)
 
 
 class Notebook:

@@ -52,9 +52,9 @@ class _Schema(msgspec.Struct):
     message: str = ""
 
 
-_BY_ID: Final = Api("getSchema", "GET", "/schemas/ids/{id}", "", request=_Form, response=_Schema, also=(404,))
+_BY_ID: Final = Api("getSchema", "GET /schemas/ids/{id}", "", request=_Form, response=_Schema, also=(404,))
 _BY_VERSION: Final = Api(
-    "getVersion", "GET", "/subjects/{subject}/versions/{version}", "", request=_Form, response=_Schema, also=(404,)
+    "getVersion", "GET /subjects/{subject}/versions/{version}", "", request=_Form, response=_Schema, also=(404,)
 )
 _known: Final[dict[tuple[ValueOptions, int], list[bytes]]] = {}
 """The texts of schemas that this process has read, by the way there and the id."""

@@ -4,21 +4,7 @@ from functools import partial
 
 from sharequeue.protocol.access.columns import Access, cluster
 from sharequeue.protocol.access.rights import Operation
-from sharequeue.protocol.messages.access import (
-    AccessResponse,
-    AclList,
-    AddAclsRequest,
-    CreatedKey,
-    CreateKeyRequest,
-    KeyDescription,
-    KeyList,
-    KeyUsesRequest,
-    ListAclsQuery,
-    ListKeysQuery,
-    RevokedKeys,
-    RevokeKeysRequest,
-    RotateKeyRequest,
-)
+from sharequeue.protocol.messages import access as messages
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue_http.forms.api import Api
 
@@ -28,108 +14,98 @@ _ALTER = Access((cluster(Operation.ALTER),), keyed=True, audited=True)
 _call = partial(Api, tag="Access")
 CREATE_KEY = _call(
     "createKey",
-    "POST",
-    "/v1/keys",
+    "POST /v1/keys",
     "Make a key of a principal; its text is in this answer alone.",
     description="The key holds at every gateway within 5 seconds. A principal may have several keys, so that one can replace "
     "another while both hold.",
-    request=CreateKeyRequest,
-    response=CreatedKey,
+    request=messages.CreateKeyRequest,
+    response=messages.CreatedKey,
     status=201,
     access=_ALTER,
 )
 LIST_KEYS = _call(
     "listKeys",
-    "GET",
-    "/v1/keys",
+    "GET /v1/keys",
     "List keys by id, a page at a time, without their secrets.",
     description="Keys that have ended or were revoked are among them for 30 days.",
-    request=ListKeysQuery,
-    response=KeyList,
+    request=messages.ListKeysQuery,
+    response=messages.KeyList,
     access=_DESCRIBE,
 )
 ROTATE_KEY = _call(
     "rotateKey",
-    "POST",
-    "/v1/keys/{key_id}/rotate",
+    "POST /v1/keys/{key_id}/rotate",
     "Make another key of the same principal; the old one holds for `overlap_ms` more.",
     description="Give the new key to its users within that time. Both keys name the same principal, so its waiting fetches, "
     "streams and transactions go on.",
-    request=RotateKeyRequest,
-    response=CreatedKey,
+    request=messages.RotateKeyRequest,
+    response=messages.CreatedKey,
     status=201,
     errors=("RESOURCE_NOT_FOUND",),
     access=_ALTER,
 )
 REVOKE_KEY = _call(
     "revokeKey",
-    "DELETE",
-    "/v1/keys/{key_id}",
+    "DELETE /v1/keys/{key_id}",
     "Revoke a key: within 5 seconds no gateway takes it any more.",
     description="Its waiting fetches end. Records that were answered to it stay locked until their locks end.",
-    response=KeyDescription,
+    response=messages.KeyDescription,
     errors=("RESOURCE_NOT_FOUND",),
     idempotent=True,
     access=_ALTER,
 )
 REVOKE_KEYS = _call(
     "revokeKeys",
-    "DELETE",
-    "/v1/keys",
+    "DELETE /v1/keys",
     "Revoke every key that was made before a time.",
     description="A backup of PostgreSQL has keys that were revoked later. After restoring it, revoke those made before the "
     "restore, and make new ones in the database itself (`--database-url`).",
-    request=RevokeKeysRequest,
-    response=RevokedKeys,
+    request=messages.RevokeKeysRequest,
+    response=messages.RevokedKeys,
     idempotent=True,
     access=_ALTER,
 )
 ADD_ACLS = _call(
     "addAcls",
-    "POST",
-    "/v1/acls",
+    "POST /v1/acls",
     "Add rights of principals.",
     description="They hold at every gateway within 5 seconds. All of them are added, or none.",
-    request=AddAclsRequest,
-    response=AclList,
+    request=messages.AddAclsRequest,
+    response=messages.AclList,
     status=201,
     idempotent=True,
     access=_ALTER,
 )
 LIST_ACLS = _call(
     "listAcls",
-    "GET",
-    "/v1/acls",
+    "GET /v1/acls",
     "List rights.",
     description="There are at most 10,000.",
-    request=ListAclsQuery,
-    response=AclList,
+    request=messages.ListAclsQuery,
+    response=messages.AclList,
     access=_DESCRIBE,
 )
 REMOVE_ACLS = _call(
     "removeAcls",
-    "DELETE",
-    "/v1/acls",
+    "DELETE /v1/acls",
     "Remove the rights that have these members; answers those that were removed.",
     description="At least one member is needed. Gateways refuse what the rights covered within 5 seconds.",
-    request=ListAclsQuery,
-    response=AclList,
+    request=messages.ListAclsQuery,
+    response=messages.AclList,
     idempotent=True,
     access=_ALTER,
 )
 DESCRIBE_ACCESS = Api(
     "describeAccess",
-    "GET",
-    "/v1/metadata/access",
+    "GET /v1/metadata/access",
     "Get all keys that hold, and all rights.",
-    response=AccessResponse,
+    response=messages.AccessResponse,
 )
 NOTE_KEY_USES = Api(
     "noteKeyUses",
-    "POST",
-    "/v1/metadata/key-uses",
+    "POST /v1/metadata/key-uses",
     "Note when keys were used last.",
-    request=KeyUsesRequest,
+    request=messages.KeyUsesRequest,
     response=Empty,
     idempotent=True,
 )

@@ -1,121 +1,86 @@
 """Owners of shards, gateways, topics and groups: calls of the coordinators."""
 
-from sharequeue.protocol.messages.cluster import (
-    AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsResponse,
-    DescribeTopicsRequest,
-    DescribeTopicsResponse,
-    FindCoordinatorQuery,
-    FindCoordinatorResponse,
-    GroupSummaryQuery,
-    GroupSummaryResponse,
-    InitializeSharePartitionsRequest,
-    InitializeSharePartitionsResponse,
-    LeaderEpochResponse,
-    LeaveShareGroupResponse,
-    MetadataChangesQuery,
-    MetadataChangesResponse,
-    NextLeaderEpochRequest,
-    RegisterGatewayRequest,
-    RegisterGatewayResponse,
-    RenewGatewayRequest,
-    RenewGatewayResponse,
-    ShardsResponse,
-)
+from functools import partial
+
+from sharequeue.protocol.messages import cluster as messages
 from sharequeue_http.forms.api import Api
 
+_repeatable = partial(Api, idempotent=True)
 FIND_COORDINATOR = Api(
     "findCoordinator",
-    "GET",
-    "/v1/coordinators",
+    "GET /v1/coordinators",
     "Find the group coordinator of a group, or the share coordinator of a share-partition, `group:topic_id:partition`.",
-    request=FindCoordinatorQuery,
-    response=FindCoordinatorResponse,
+    request=messages.FindCoordinatorQuery,
+    response=messages.FindCoordinatorResponse,
 )
 SHARDS = Api(
     "shards",
-    "GET",
-    "/v1/shards",
+    "GET /v1/shards",
     "List the owner of each shard of this kind of coordinator.",
-    response=ShardsResponse,
+    response=messages.ShardsResponse,
 )
-REGISTER_GATEWAY = Api(
+REGISTER_GATEWAY = _repeatable(
     "registerGateway",
-    "POST",
-    "/v1/cluster/gateways",
+    "POST /v1/cluster/gateways",
     "Register a gateway that starts; answers a leader epoch above all earlier ones.",
-    request=RegisterGatewayRequest,
-    response=RegisterGatewayResponse,
-    idempotent=True,
+    request=messages.RegisterGatewayRequest,
+    response=messages.RegisterGatewayResponse,
 )
-RENEW_GATEWAY = Api(
+RENEW_GATEWAY = _repeatable(
     "renewGateway",
-    "POST",
-    "/v1/cluster/gateways/renew",
+    "POST /v1/cluster/gateways/renew",
     "Renew the lease of a gateway, or end it; answers the gateways of the generation.",
-    request=RenewGatewayRequest,
-    response=RenewGatewayResponse,
-    idempotent=True,
+    request=messages.RenewGatewayRequest,
+    response=messages.RenewGatewayResponse,
 )
-NEXT_LEADER_EPOCH = Api(
+NEXT_LEADER_EPOCH = _repeatable(
     "nextLeaderEpoch",
-    "POST",
-    "/v1/cluster/leader-epochs",
+    "POST /v1/cluster/leader-epochs",
     "Get a leader epoch above all earlier ones, for a share-partition that must be loaded again.",
-    request=NextLeaderEpochRequest,
-    response=LeaderEpochResponse,
+    request=messages.NextLeaderEpochRequest,
+    response=messages.LeaderEpochResponse,
     errors=("NOT_LEADER_OR_FOLLOWER",),
-    idempotent=True,
 )
-DESCRIBE_TOPICS = Api(
+DESCRIBE_TOPICS = _repeatable(
     "describeTopics",
-    "POST",
-    "/v1/metadata/topics",
+    "POST /v1/metadata/topics",
     "Describe topics by name or id.",
-    request=DescribeTopicsRequest,
-    response=DescribeTopicsResponse,
-    idempotent=True,
+    request=messages.DescribeTopicsRequest,
+    response=messages.DescribeTopicsResponse,
 )
 METADATA_CHANGES = Api(
     "metadataChanges",
-    "GET",
-    "/v1/metadata/changes",
+    "GET /v1/metadata/changes",
     "Wait for changes of topics and group settings.",
-    request=MetadataChangesQuery,
-    response=MetadataChangesResponse,
+    request=messages.MetadataChangesQuery,
+    response=messages.MetadataChangesResponse,
 )
-INITIALIZE_SHARE_PARTITIONS = Api(
+INITIALIZE_SHARE_PARTITIONS = _repeatable(
     "initializeSharePartitions",
-    "POST",
-    "/v1/metadata/initialize",
+    "POST /v1/metadata/initialize",
     "Make sure that share-partitions are initialised; the first fetch of a group creates it.",
-    request=InitializeSharePartitionsRequest,
-    response=InitializeSharePartitionsResponse,
-    idempotent=True,
+    request=messages.InitializeSharePartitionsRequest,
+    response=messages.InitializeSharePartitionsResponse,
 )
 GROUP_SUMMARY = Api(
     "shareGroupSummary",
-    "GET",
-    "/v1/metadata/groups/{group}",
+    "GET /v1/metadata/groups/{group}",
     "List the start offsets and delivery-complete counts of a group's initialised share-partitions.",
-    request=GroupSummaryQuery,
-    response=GroupSummaryResponse,
+    request=messages.GroupSummaryQuery,
+    response=messages.GroupSummaryResponse,
     errors=("GROUP_ID_NOT_FOUND",),
 )
 ALTER_SHARE_GROUP_OFFSETS = Api(
     "alterShareGroupOffsets",
-    "POST",
-    "/v1/metadata/groups/{group}/offsets",
+    "POST /v1/metadata/groups/{group}/offsets",
     "Start a group at these offsets, under a new state epoch, after every gateway has unloaded what it led of it.",
-    request=AlterShareGroupOffsetsRequest,
-    response=AlterShareGroupOffsetsResponse,
+    request=messages.AlterShareGroupOffsetsRequest,
+    response=messages.AlterShareGroupOffsetsResponse,
     errors=("NON_EMPTY_GROUP",),
 )
-LEAVE_GROUP = Api(
+LEAVE_GROUP = _repeatable(
     "removeShareGroupMember",
-    "DELETE",
-    "/v1/metadata/groups/{group}/members/{member_id}",
+    "DELETE /v1/metadata/groups/{group}/members/{member_id}",
     "Remove a member from a group.",
-    response=LeaveShareGroupResponse,
-    idempotent=True,
+    response=messages.LeaveShareGroupResponse,
 )

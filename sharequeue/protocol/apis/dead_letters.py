@@ -6,19 +6,11 @@ from sharequeue.protocol import capabilities
 from sharequeue.protocol.access.columns import Access, Need, group, topics
 from sharequeue.protocol.access.rights import Operation
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
-from sharequeue.protocol.messages.dead_letters import (
-    DeadLetterList,
-    DropDeadLettersRequest,
-    DropResult,
-    LetterFilter,
-    ListDeadLettersQuery,
-    RedriveDeadLettersRequest,
-    RedriveResult,
-)
+from sharequeue.protocol.messages import dead_letters as messages
 from sharequeue_http.forms.api import Api
 
 
-def _topic(_: Mapping[str, str], request: LetterFilter) -> Iterable[str]:
+def _topic(_: Mapping[str, str], request: messages.LetterFilter) -> Iterable[str]:
     return (request.topic,) if request.topic else ()
 
 
@@ -29,13 +21,12 @@ def _needs(operation: Operation) -> tuple[Need, ...]:
 
 LIST_DEAD_LETTERS = Api(
     "listDeadLetters",
-    "GET",
-    "/v1/share-groups/{group}/dead-letters",
+    "GET /v1/share-groups/{group}/dead-letters",
     "List a group's dead letters, with their reasons, and what became of them.",
     description="Those that are open, or with `closed` all that are still in their topic. Dead letters that were "
     "deleted from `dlq.<group>` are not listed.",
-    request=ListDeadLettersQuery,
-    response=DeadLetterList,
+    request=messages.ListDeadLettersQuery,
+    response=messages.DeadLetterList,
     tag="Groups",
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
     idempotent=True,
@@ -43,13 +34,12 @@ LIST_DEAD_LETTERS = Api(
 )
 DROP_DEAD_LETTERS = Api(
     "dropDeadLetters",
-    "POST",
-    "/v1/share-groups/{group}/dead-letters/drop",
+    "POST /v1/share-groups/{group}/dead-letters/drop",
     "Close dead letters of a group for good: they are open no more, and are never sent back.",
     description="It does what a worker does that accepts a record nobody needs, so it needs the same rights. Other "
     "groups, and the records in their topics, stay as they are; the dead letters stay in `dlq.<group>`.",
-    request=DropDeadLettersRequest,
-    response=DropResult,
+    request=messages.DropDeadLettersRequest,
+    response=messages.DropResult,
     tag="Groups",
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
     idempotent=True,
@@ -57,13 +47,12 @@ DROP_DEAD_LETTERS = Api(
 )
 REDRIVE_DEAD_LETTERS = Api(
     "redriveDeadLetters",
-    "POST",
-    "/v1/share-groups/{group}/dead-letters/redrive",
+    "POST /v1/share-groups/{group}/dead-letters/redrive",
     "Send a group's dead letters back to their topics.",
     description="Each dead letter is sent once, however often the call is made, so a call whose answer was lost may be "
     "made again. Dead letters stay in `dlq.<group>`.",
-    request=RedriveDeadLettersRequest,
-    response=RedriveResult,
+    request=messages.RedriveDeadLettersRequest,
+    response=messages.RedriveResult,
     tag="Groups",
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
     idempotent=True,

@@ -8,39 +8,14 @@ from sharequeue.protocol.access.columns import Access, Need, Shown, always, grou
 from sharequeue.protocol.access.rights import CLUSTER_NAME, Operation, ResourceType
 from sharequeue.protocol.configs import DEAD_LETTER_TOPIC
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
-from sharequeue.protocol.messages.groups import (
-    DescribeShareGroupQuery,
-    HeartbeatResult,
-    InUseQuery,
-    ListOffsetsQuery,
-    ListShareGroupsQuery,
-    ResetOffsetsResult,
-    ResetShareGroupOffsetsRequest,
-    ShareGroupConfigResponse,
-    ShareGroupDescription,
-    ShareGroupHeartbeatRequest,
-    ShareGroupList,
-    ShareGroupOffsets,
-    ShareGroupServiceConfig,
-    UpdateShareGroupConfigRequest,
-)
-from sharequeue.protocol.messages.in_flight import (
-    ChangeRecordRequest,
-    FindRecordsQuery,
-    FoundRecords,
-    InFlightQuery,
-    ListInFlightResponse,
-    RecordChange,
-    RecordLife,
-    Window,
-    WindowQuery,
-)
+from sharequeue.protocol.messages import groups as messages
+from sharequeue.protocol.messages import in_flight
 from sharequeue_http.forms.api import Api
 
 _DESCRIBE = Access((group(Operation.DESCRIBE),))
 
 
-def _changes_dead_letter_topic(_: Mapping[str, str], request: UpdateShareGroupConfigRequest) -> Iterable[str]:
+def _changes_dead_letter_topic(_: Mapping[str, str], request: messages.UpdateShareGroupConfigRequest) -> Iterable[str]:
     """A group's dead letters are copies of other topics' records, so where they go is decided for the cluster."""
     return (CLUSTER_NAME,) if DEAD_LETTER_TOPIC in request.config or DEAD_LETTER_TOPIC in request.reset else ()
 
@@ -50,57 +25,52 @@ _DEAD_LETTER_TOPIC = Need(Operation.ALTER, ResourceType.CLUSTER, _changes_dead_l
 _call = partial(Api, tag="Groups")
 GET_SHARE_GROUP_CONFIG = _call(
     "getShareGroupConfig",
-    "GET",
-    "/v1/share-groups/{group}/config",
+    "GET /v1/share-groups/{group}/config",
     "Get the settings of a group in force.",
     description="A setting that was never changed has its default. A group that does not exist has settings too.",
-    response=ShareGroupConfigResponse,
+    response=messages.ShareGroupConfigResponse,
     errors=GROUP_ERRORS,
     access=_DESCRIBE,
 )
 UPDATE_SHARE_GROUP_CONFIG = _call(
     "updateShareGroupConfig",
-    "PATCH",
-    "/v1/share-groups/{group}/config",
+    "PATCH /v1/share-groups/{group}/config",
     "Change settings of a group; the group need not exist yet.",
     description="Settings that are not named stay. Locks that are held keep the duration they began with. Every gateway "
     "follows within a second.",
-    request=UpdateShareGroupConfigRequest,
-    response=ShareGroupConfigResponse,
+    request=messages.UpdateShareGroupConfigRequest,
+    response=messages.ShareGroupConfigResponse,
     errors=(*GROUP_ERRORS, "INVALID_CONFIG"),
     idempotent=True,
     access=Access((group(Operation.ALTER), _DEAD_LETTER_TOPIC), audited=True),
 )
 GET_SHARE_GROUP_SERVICE_CONFIG = _call(
     "getShareGroupServiceConfig",
-    "GET",
-    "/v1/share-groups/{group}/config/service",
+    "GET /v1/share-groups/{group}/config/service",
     "Get the service-wide settings of groups, and which of a group's own they clamp.",
     description="The operator sets them at the group coordinators. getShareGroupConfig has what is in force.",
-    response=ShareGroupServiceConfig,
+    response=messages.ShareGroupServiceConfig,
     errors=GROUP_ERRORS,
     access=_DESCRIBE,
 )
 LIST_SHARE_GROUP_OFFSETS = _call(
     "listShareGroupOffsets",
-    "GET",
-    "/v1/share-groups/{group}/offsets",
+    "GET /v1/share-groups/{group}/offsets",
     "List the start offset and the lag of every share-partition of a group, a page at a time.",
     description="They are the stored offsets. `lag` counts from the log start if that is higher. After compaction, or a "
     "redrive for another group, it is too high until about ten seconds after the group's next fetch.",
-    request=ListOffsetsQuery,
-    response=ShareGroupOffsets,
+    request=messages.ListOffsetsQuery,
+    response=messages.ShareGroupOffsets,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),
     access=Access((group(Operation.DESCRIBE),), (Shown("topics", ResourceType.TOPIC, "topic"),)),
 )
 LIST_IN_FLIGHT_RECORDS = _call(
     "listInFlightRecords",
-    "GET",
-    "/v1/share-groups/{group}/in-flight",
+    "GET /v1/share-groups/{group}/in-flight",
     "List the records that a group has in flight, with their holders, lock ends and delivery counts.",
     description="Each page shows the state at the time of its own call. A page holds whole partitions.",
-    request=InFlightQuery,
-    response=ListInFlightResponse,
+    request=in_flight.InFlightQuery,
+    response=in_flight.ListInFlightResponse,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"),
     access=Access(
         (group(Operation.DESCRIBE), topics(Operation.DESCRIBE, lambda _, query: (query.topic,) if query.topic else ())),
@@ -109,62 +79,57 @@ LIST_IN_FLIGHT_RECORDS = _call(
 )
 LOOK_UP_RECORD = _call(
     "lookUpRecord",
-    "GET",
-    "/v1/share-groups/{group}/topics/{topic}/partitions/{partition}/records/{offset}",
+    "GET /v1/share-groups/{group}/topics/{topic}/partitions/{partition}/records/{offset}",
     "Look up what a group has done with one record: not fetched, held, delayed, finished, dead, redriven.",
     description="The leader of the share-partition is asked. Of a finished record the group keeps neither the member nor "
     "the time.",
-    response=RecordLife,
+    response=in_flight.RecordLife,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", *TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
     idempotent=True,
     access=Access((group(Operation.DESCRIBE), topic(Operation.READ))),
 )
 FIND_RECORDS = _call(
     "findRecords",
-    "GET",
-    "/v1/share-groups/{group}/topics/{topic}/records",
+    "GET /v1/share-groups/{group}/topics/{topic}/records",
     "Find the records with a key, the newest first, and what a group has done with each.",
     description="The partition of the key is read backwards, at most 100,000 records or for a second in a call.",
-    request=FindRecordsQuery,
-    response=FoundRecords,
+    request=in_flight.FindRecordsQuery,
+    response=in_flight.FoundRecords,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", *TOPIC_ERRORS),
     idempotent=True,
     access=Access((group(Operation.DESCRIBE), topic(Operation.READ))),
 )
 DESCRIBE_WINDOW = _call(
     "describeWindow",
-    "GET",
-    "/v1/share-groups/{group}/topics/{topic}/partitions/{partition}/window",
+    "GET /v1/share-groups/{group}/topics/{topic}/partitions/{partition}/window",
     "Count what a group does with the offsets of a partition, in up to 1,000 buckets of equal size.",
     description="The leader counts what it has in memory. The call loads nothing: of a share-partition that no gateway "
     "has in memory, it shows the stored start offset.",
-    request=WindowQuery,
-    response=Window,
+    request=in_flight.WindowQuery,
+    response=in_flight.Window,
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
     access=Access((group(Operation.DESCRIBE), topic(Operation.DESCRIBE))),
 )
 CHANGE_RECORD = _call(
     "changeRecord",
-    "POST",
-    "/v1/share-groups/{group}/topics/{topic}/partitions/{partition}/records/{offset}",
+    "POST /v1/share-groups/{group}/topics/{topic}/partitions/{partition}/records/{offset}",
     "Release, reject or extend a held record by hand; deliver a delayed one now, or reject it.",
     description="`delivery_count` names the delivery, so a record that has changed since you looked stays as it is. The "
     "worker of a held record is not stopped: its own acknowledgement is refused later.",
-    request=ChangeRecordRequest,
-    response=RecordChange,
+    request=in_flight.ChangeRecordRequest,
+    response=in_flight.RecordChange,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", *TOPIC_ERRORS, "INVALID_RECORD_STATE"),
     access=Access((group(Operation.ALTER), topic(Operation.READ)), audited=True),
 )
 SHARE_GROUP_HEARTBEAT = _call(
     "shareGroupHeartbeat",
-    "POST",
-    "/v1/share-groups/{group}/heartbeat",
+    "POST /v1/share-groups/{group}/heartbeat",
     "Join a group, stay in it, learn the assignment, or leave.",
     description="Fetching needs no membership: members divide the partitions of their topics among themselves. Send a "
     "heartbeat every `heartbeat_interval_ms`; a member that sends none for `share.session.timeout.ms` is "
     "evicted. A new group's first assignment comes with the second heartbeat.",
-    request=ShareGroupHeartbeatRequest,
-    response=HeartbeatResult,
+    request=messages.ShareGroupHeartbeatRequest,
+    response=messages.HeartbeatResult,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_MAX_SIZE_REACHED"),
     headers=(("Client-Id", "the name of this client in describeShareGroup; User-Agent is used without it"),),
     check_body=bounds.check_names,
@@ -179,8 +144,7 @@ SHARE_GROUP_HEARTBEAT = _call(
 )
 LEAVE_SHARE_GROUP = _call(
     "leaveShareGroup",
-    "DELETE",
-    "/v1/share-groups/{group}/members/{member_id}",
+    "DELETE /v1/share-groups/{group}/members/{member_id}",
     "Leave a group: the member's waiting fetches end, its share session is closed, and its records are released.",
     description="It is the same as a heartbeat with `member_epoch` −1, and works for members that only fetch, too.",
     status=204,
@@ -190,24 +154,22 @@ LEAVE_SHARE_GROUP = _call(
 )
 LIST_SHARE_GROUPS = _call(
     "listShareGroups",
-    "GET",
-    "/v1/share-groups",
+    "GET /v1/share-groups",
     "List groups by id, a page at a time.",
     description="The first fetch or heartbeat of a group creates it. With `work` each gateway is asked what the groups have "
     "to do now: ready, held, delayed and dying records, and workers.",
-    request=ListShareGroupsQuery,
-    response=ShareGroupList,
+    request=messages.ListShareGroupsQuery,
+    response=messages.ShareGroupList,
     access=Access((listed(ResourceType.GROUP),), (Shown("groups", ResourceType.GROUP, "group_id"),)),
 )
 DESCRIBE_SHARE_GROUP = _call(
     "describeShareGroup",
-    "GET",
-    "/v1/share-groups/{group}",
+    "GET /v1/share-groups/{group}",
     "Describe a group: its state and its members, what it has to do now, and who works on it.",
     description="`members` have joined by heartbeats. Fetching needs no membership: `workers` are the members that fetched, "
     "acknowledged or renewed in the last minute, or read a stream. listInFlightRecords names the holders of records.",
-    request=DescribeShareGroupQuery,
-    response=ShareGroupDescription,
+    request=messages.DescribeShareGroupQuery,
+    response=messages.ShareGroupDescription,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),
     access=Access(
         (group(Operation.DESCRIBE),),
@@ -219,25 +181,23 @@ DESCRIBE_SHARE_GROUP = _call(
 )
 DELETE_SHARE_GROUP = _call(
     "deleteShareGroup",
-    "DELETE",
-    "/v1/share-groups/{group}",
+    "DELETE /v1/share-groups/{group}",
     "Delete a group that is not in use, with its offsets in every topic.",
     description="Every gateway has unloaded the group before the answer. Its settings stay, for the next group of its "
     "name. A group in use is refused unless `force` is true.",
-    request=InUseQuery,
+    request=messages.InUseQuery,
     status=204,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP"),
     access=Access((group(Operation.DELETE),), audited=True),
 )
 RESET_SHARE_GROUP_OFFSETS = _call(
     "resetShareGroupOffsets",
-    "POST",
-    "/v1/share-groups/{group}/offsets/reset",
+    "POST /v1/share-groups/{group}/offsets/reset",
     "Set the start offsets of a group that is not in use; a group that does not exist is created.",
     description="Locks, releases and rejections are forgotten: the group begins at the new offsets with a "
     "delivery count of 0. After the answer no gateway serves the old state.",
-    request=ResetShareGroupOffsetsRequest,
-    response=ResetOffsetsResult,
+    request=messages.ResetShareGroupOffsetsRequest,
+    response=messages.ResetOffsetsResult,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *TOPIC_ERRORS),
     access=Access(
         (
@@ -249,12 +209,11 @@ RESET_SHARE_GROUP_OFFSETS = _call(
 )
 DELETE_SHARE_GROUP_OFFSETS = _call(
     "deleteShareGroupOffsets",
-    "DELETE",
-    "/v1/share-groups/{group}/offsets/{topic}",
+    "DELETE /v1/share-groups/{group}/offsets/{topic}",
     "Delete the offsets of a group that is not in use in a topic.",
     description="The group begins the topic again by its `share.auto.offset.reset`. A group in use is refused unless "
     "`force` is true.",
-    request=InUseQuery,
+    request=messages.InUseQuery,
     status=204,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *TOPIC_ERRORS),
     access=Access((group(Operation.ALTER), topic(Operation.READ)), audited=True),

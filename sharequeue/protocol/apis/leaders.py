@@ -1,211 +1,151 @@
 """Calls of a gateway that the group coordinator and the other gateways make."""
 
+from functools import partial
+
 from sharequeue.protocol.apis.records import ACKNOWLEDGE_ACCESS, FETCH_ACCESS
-from sharequeue.protocol.messages.in_flight import (
-    ChangeRecordRequest,
-    InFlightQuery,
-    ListInFlightResponse,
-    RecordChange,
-    Window,
-    WindowQuery,
-)
-from sharequeue.protocol.messages.leaders import (
-    AppendHereRequest,
-    AppendHereResponse,
-    AwaitRecordsRequest,
-    ChangeReadersRequest,
-    ChangeReadersResponse,
-    DeleteTopicRecordsRequest,
-    GroupsHereRequest,
-    GroupsHereResponse,
-    GroupTopicsRequest,
-    GroupUsageResponse,
-    HeldRequest,
-    HoldRequest,
-    HoldResponse,
-    LeaderAcknowledgeRequest,
-    LeaderFetchRequest,
-    LeaderFetchResponse,
-    ReleaseMemberRequest,
-    ReleaseMemberResponse,
-    TakeStreamRequest,
-    TakeStreamResponse,
-    TransactionEndedRequest,
-    UnloadGroupRequest,
-    YieldRequest,
-    YieldResponse,
-)
+from sharequeue.protocol.messages import in_flight
+from sharequeue.protocol.messages import leaders as messages
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse, FetchRequest, FetchResponse
 from sharequeue_http.forms.api import Api
 
-GROUP_USAGE = Api(
+_repeatable = partial(Api, idempotent=True)
+GROUP_USAGE = _repeatable(
     "shareGroupUsage",
-    "POST",
-    "/v1/led/groups/{group}/usage",
+    "POST /v1/led/groups/{group}/usage",
     "Tell how much this gateway is used by a group.",
-    request=GroupTopicsRequest,
-    response=GroupUsageResponse,
-    idempotent=True,
+    request=messages.GroupTopicsRequest,
+    response=messages.GroupUsageResponse,
 )
-RELEASE_MEMBER = Api(
+RELEASE_MEMBER = _repeatable(
     "releaseMember",
-    "POST",
-    "/v1/led/groups/{group}/members/{member_id}/release",
+    "POST /v1/led/groups/{group}/members/{member_id}/release",
     "Close a member's share session, and release its records in the share-partitions that this gateway leads.",
-    request=GroupTopicsRequest,
-    response=ReleaseMemberResponse,
-    idempotent=True,
+    request=messages.GroupTopicsRequest,
+    response=messages.ReleaseMemberResponse,
 )
-UNLOAD_GROUP = Api(
+UNLOAD_GROUP = _repeatable(
     "unloadShareGroup",
-    "POST",
-    "/v1/led/groups/{group}/unload",
+    "POST /v1/led/groups/{group}/unload",
     "Unload a group's share-partitions, because their stored state was replaced.",
-    request=UnloadGroupRequest,
+    request=messages.UnloadGroupRequest,
     response=Empty,
-    idempotent=True,
 )
-CHANGE_READERS = Api(
+CHANGE_READERS = _repeatable(
     "changeReaders",
-    "POST",
-    "/v1/led/groups/{group}/readers",
+    "POST /v1/led/groups/{group}/readers",
     "Change how far the log takes a group to have finished its partitions.",
-    request=ChangeReadersRequest,
-    response=ChangeReadersResponse,
-    idempotent=True,
+    request=messages.ChangeReadersRequest,
+    response=messages.ChangeReadersResponse,
 )
-DELETE_TOPIC_RECORDS = Api(
+DELETE_TOPIC_RECORDS = _repeatable(
     "deleteTopicRecords",
-    "POST",
-    "/v1/log/delete-topic",
+    "POST /v1/log/delete-topic",
     "Remove the records of a topic that was deleted.",
-    request=DeleteTopicRecordsRequest,
+    request=messages.DeleteTopicRecordsRequest,
     response=Empty,
-    idempotent=True,
 )
-APPEND_HERE = Api(
+APPEND_HERE = _repeatable(
     "appendHere",
-    "POST",
-    "/v1/log/append",
+    "POST /v1/log/append",
     "Append records that another gateway was sent, because gateways that append to one partition collide.",
-    request=AppendHereRequest,
-    response=AppendHereResponse,
-    idempotent=True,
+    request=messages.AppendHereRequest,
+    response=messages.AppendHereResponse,
 )
 FETCH_FROM_LEADER = Api(
     "fetchFromLeader",
-    "POST",
-    "/v1/leader/{group}/fetch",
+    "POST /v1/leader/{group}/fetch",
     "Fetch the part of a client's fetch that this gateway leads.",
-    request=LeaderFetchRequest,
-    response=LeaderFetchResponse,
+    request=messages.LeaderFetchRequest,
+    response=messages.LeaderFetchResponse,
 )
 ACKNOWLEDGE_AT_LEADER = Api(
     "acknowledgeAtLeader",
-    "POST",
-    "/v1/leader/{group}/acknowledge",
+    "POST /v1/leader/{group}/acknowledge",
     "Apply the acknowledgements of a client's call that concern share-partitions this gateway leads.",
-    request=LeaderAcknowledgeRequest,
+    request=messages.LeaderAcknowledgeRequest,
     response=AcknowledgeResponse,
 )
-HOLD_AT_LEADER = Api(
+HOLD_AT_LEADER = _repeatable(
     "holdAtLeader",
-    "POST",
-    "/v1/leader/{group}/hold",
+    "POST /v1/leader/{group}/hold",
     "Have records of a member wait for a transaction.",
-    request=HoldRequest,
-    response=HoldResponse,
-    idempotent=True,
+    request=messages.HoldRequest,
+    response=messages.HoldResponse,
 )
-TRANSACTION_ENDED = Api(
+TRANSACTION_ENDED = _repeatable(
     "transactionEnded",
-    "POST",
-    "/v1/led/transactions/{transaction}/ended",
+    "POST /v1/led/transactions/{transaction}/ended",
     "Settle or let go the records here that wait for a transaction.",
-    request=TransactionEndedRequest,
+    request=messages.TransactionEndedRequest,
     response=Empty,
-    idempotent=True,
 )
 AWAIT_RECORDS = Api(
     "awaitRecords",
-    "POST",
-    "/v1/leader/{group}/await",
+    "POST /v1/leader/{group}/await",
     "Wait until one of these share-partitions may have something to acquire.",
-    request=AwaitRecordsRequest,
+    request=messages.AwaitRecordsRequest,
     response=Empty,
 )
 HELD_AT_LEADER = Api(
     "heldAtLeader",
-    "POST",
-    "/v1/leader/{group}/held",
+    "POST /v1/leader/{group}/held",
     "Tell what a member holds of some ranges; wait until it is less, or answer the records too.",
-    request=HeldRequest,
-    response=LeaderFetchResponse,
+    request=messages.HeldRequest,
+    response=messages.LeaderFetchResponse,
 )
 TAKE_STREAM = Api(
     "takeStream",
-    "POST",
-    "/v1/leader/{group}/take-stream",
+    "POST /v1/leader/{group}/take-stream",
     "End a member's stream here, because the member has opened it at another gateway.",
-    request=TakeStreamRequest,
-    response=TakeStreamResponse,
+    request=messages.TakeStreamRequest,
+    response=messages.TakeStreamResponse,
 )
-RELEASE_AT_LEADER = Api(
+RELEASE_AT_LEADER = _repeatable(
     "releaseAtLeader",
-    "POST",
-    "/v1/leader/{group}/release",
+    "POST /v1/leader/{group}/release",
     "Release a member's records in share-partitions that this gateway leads.",
-    request=ReleaseMemberRequest,
+    request=messages.ReleaseMemberRequest,
     response=Empty,
-    idempotent=True,
 )
 IN_FLIGHT_AT_LEADER = Api(
     "inFlightAtLeader",
-    "GET",
-    "/v1/leader/{group}/in-flight",
+    "GET /v1/leader/{group}/in-flight",
     "List the records in flight of the share-partitions that this gateway leads.",
-    request=InFlightQuery,
-    response=ListInFlightResponse,
+    request=in_flight.InFlightQuery,
+    response=in_flight.ListInFlightResponse,
 )
 WINDOW_AT_LEADER = Api(
     "windowAtLeader",
-    "GET",
-    "/v1/leader/{group}/{topic}/{partition}/window",
+    "GET /v1/leader/{group}/{topic}/{partition}/window",
     "Answer describeWindow for a share-partition that this gateway leads.",
-    request=WindowQuery,
-    response=Window,
+    request=in_flight.WindowQuery,
+    response=in_flight.Window,
 )
 CHANGE_AT_LEADER = Api(
     "changeAtLeader",
-    "POST",
-    "/v1/leader/{group}/{topic}/{partition}/records/{offset}",
+    "POST /v1/leader/{group}/{topic}/{partition}/records/{offset}",
     "Answer changeRecord for a share-partition that this gateway leads.",
-    request=ChangeRecordRequest,
-    response=RecordChange,
+    request=in_flight.ChangeRecordRequest,
+    response=in_flight.RecordChange,
 )
-GROUPS_HERE = Api(
+GROUPS_HERE = _repeatable(
     "groupsHere",
-    "POST",
-    "/v1/leader/groups",
+    "POST /v1/leader/groups",
     "Count what groups do at this gateway, and list the members that called it in the last minute.",
-    request=GroupsHereRequest,
-    response=GroupsHereResponse,
-    idempotent=True,
+    request=messages.GroupsHereRequest,
+    response=messages.GroupsHereResponse,
 )
-YIELD_SHARE_PARTITIONS = Api(
+YIELD_SHARE_PARTITIONS = _repeatable(
     "yieldSharePartitions",
-    "POST",
-    "/v1/leader/yield",
+    "POST /v1/leader/yield",
     "Finish the writes under way of these share-partitions, unload them, and answer the acquisition locks.",
-    request=YieldRequest,
-    response=YieldResponse,
-    idempotent=True,
+    request=messages.YieldRequest,
+    response=messages.YieldResponse,
 )
 FETCH_IN_SESSION = Api(
     "fetchInSession",
-    "POST",
-    "/v1/sessions/{group}/fetch",
+    "POST /v1/sessions/{group}/fetch",
     "Fetch for a client in a share session that this gateway keeps.",
     request=FetchRequest,
     response=FetchResponse,
@@ -213,8 +153,7 @@ FETCH_IN_SESSION = Api(
 )
 ACKNOWLEDGE_IN_SESSION = Api(
     "acknowledgeInSession",
-    "POST",
-    "/v1/sessions/{group}/acknowledge",
+    "POST /v1/sessions/{group}/acknowledge",
     "Acknowledge for a client in a share session that this gateway keeps.",
     request=AcknowledgeRequest,
     response=AcknowledgeResponse,

@@ -7,35 +7,25 @@ from sharequeue.protocol import capabilities
 from sharequeue.protocol.access.columns import OPEN, Access, Need, Shown, cluster, listed, topics
 from sharequeue.protocol.access.rights import CLUSTER_NAME, Operation, ResourceType
 from sharequeue.protocol.errors import TOPIC_ERRORS
+from sharequeue.protocol.messages import reports
 from sharequeue.protocol.messages.audit import AuditLogQuery, AuditStateResponse, ExportStateQuery, LogAudit
 from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery, ServiceDescription
-from sharequeue.protocol.messages.reports import (
-    ActivityReport,
-    AttentionList,
-    AttentionQuery,
-    Figures,
-    FiguresQuery,
-    ListActivityQuery,
-    ListSamplesQuery,
-    SampleList,
-)
 from sharequeue_http.forms.api import Api
 
 
-def _unless_named(_: Mapping[str, str], query: ListSamplesQuery) -> Iterable[str]:
+def _unless_named(_: Mapping[str, str], query: reports.ListSamplesQuery) -> Iterable[str]:
     return () if query.group_id or query.topic else (CLUSTER_NAME,)
 
 
 _call = partial(Api, tag="Operations")
 LIST_ACTIVITY = Api(
     "listActivity",
-    "GET",
-    "/v1/reports/activity",
+    "GET /v1/reports/activity",
     "Report the records that went through the queue, by hour, group and partition, a page at a time.",
     description="Gateways write their counts every five seconds and when they stop; a crash loses the counts since the "
     "last time. An hour that lies only partly between `from_ms` and `to_ms` is counted whole.",
-    request=ListActivityQuery,
-    response=ActivityReport,
+    request=reports.ListActivityQuery,
+    response=reports.ActivityReport,
     tag="Reports",
     access=Access(
         shows=(
@@ -46,14 +36,13 @@ LIST_ACTIVITY = Api(
 )
 LIST_SAMPLES = Api(
     "listSamples",
-    "GET",
-    "/v1/reports/samples",
+    "GET /v1/reports/samples",
     "Report what the cluster, a group or a topic had to do, and did, over the last week.",
     description="One gateway looks every ten seconds (`backlog_interval_ms`). After a day they become one of each "
     "hour, which is kept for a week; listActivity has older counts. A look writes the cluster, and at most 299 groups and topics that "
     "have changed: with more of them, each is written less often, and its counts gather.",
-    request=ListSamplesQuery,
-    response=SampleList,
+    request=reports.ListSamplesQuery,
+    response=reports.SampleList,
     tag="Reports",
     errors=TOPIC_ERRORS,
     access=Access(
@@ -66,36 +55,32 @@ LIST_SAMPLES = Api(
 )
 LIST_ATTENTION = Api(
     "listGroupsByAttention",
-    "GET",
-    "/v1/reports/attention",
+    "GET /v1/reports/attention",
     "List groups in the order of their need for attention, each with its work, its workers and the reasons.",
     description="It is what one gateway saw at its last look, at most ten seconds ago (`backlog_interval_ms`). A group "
     "that has no work, no workers and no dead letters is not listed.",
-    request=AttentionQuery,
-    response=AttentionList,
+    request=reports.AttentionQuery,
+    response=reports.AttentionList,
     tag="Reports",
     access=Access((listed(ResourceType.GROUP),), (Shown("groups", ResourceType.GROUP, "group_id"),)),
 )
 ATTENTION_HERE = Api(
     "attentionHere",
-    "GET",
-    "/v1/leader/attention",
+    "GET /v1/leader/attention",
     "Answer listGroupsByAttention, at the gateway that looks.",
-    request=AttentionQuery,
-    response=AttentionList,
+    request=reports.AttentionQuery,
+    response=reports.AttentionList,
 )
 FIGURES_HERE = Api(
     "figuresHere",
-    "GET",
-    "/v1/leader/figures",
+    "GET /v1/leader/figures",
     "Count, by group and topic, what happened at this gateway and what is in flight here.",
-    request=FiguresQuery,
-    response=Figures,
+    request=reports.FiguresQuery,
+    response=reports.Figures,
 )
 AUDIT_SHARE_STATE = Api(
     "auditShareState",
-    "GET",
-    "/v1/audit/share-state",
+    "GET /v1/audit/share-state",
     "Compare the stored rows of share-partitions with their share coordinators' answers and the ends of their logs.",
     description="It needs the cluster token. The rows bypass every cache; the answers are those of the owners at the time "
     "of the call.",
@@ -107,8 +92,7 @@ AUDIT_SHARE_STATE = Api(
 )
 AUDIT_LOG = Api(
     "auditLog",
-    "GET",
-    "/v1/audit/log/{topic_id}/{partition}",
+    "GET /v1/audit/log/{topic_id}/{partition}",
     "List the record batches of a partition as they are stored, without their records.",
     description="It needs the cluster token. The list bypasses every cache and holds batches below the log start that are "
     "not purged yet.",
@@ -121,8 +105,7 @@ AUDIT_LOG = Api(
 )
 DESCRIBE_SERVICE = _call(
     "describeService",
-    "GET",
-    "/v1",
+    "GET /v1",
     "Say which record log the service has, and what that log can do.",
     description="A call that needs a capability which is not listed answers 501 with its name.",
     response=ServiceDescription,
@@ -130,8 +113,7 @@ DESCRIBE_SERVICE = _call(
 )
 LIVEZ = _call(
     "livez",
-    "GET",
-    "/livez",
+    "GET /livez",
     "Whether the process runs.",
     description="It asks no dependency: restart a process that does not answer.",
     response=Empty,
@@ -139,8 +121,7 @@ LIVEZ = _call(
 )
 READYZ = _call(
     "readyz",
-    "GET",
-    "/readyz",
+    "GET /readyz",
     "Whether the service can do its work, and which dependency is missing; 503 if another one can do it.",
     description="It answers within a second, even if a dependency hangs. A gateway answers 503 only while it stops, or "
     "if it lacks a store that another gateway can reach. So if all lose a dependency together, all stay in the load balancer. After a "
@@ -152,8 +133,7 @@ READYZ = _call(
 )
 METRICS = _call(
     "metrics",
-    "GET",
-    "/metrics",
+    "GET /metrics",
     "Metrics in Prometheus text form.",
     description="A family writes at most 5,000 series. docs/metrics.md names all of them.",
     access=Access((cluster(Operation.DESCRIBE),)),

@@ -7,21 +7,12 @@ from sharequeue.protocol import capabilities
 from sharequeue.protocol.access.columns import Access, Shown, listed, topic, topics
 from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.errors import TOPIC_ERRORS
+from sharequeue.protocol.messages import topics as messages
 from sharequeue.protocol.messages.compaction import (
     ListRecordBatchesQuery,
     RecordBatchList,
     ReplacedBatches,
     ReplaceRecordBatchesRequest,
-)
-from sharequeue.protocol.messages.topics import (
-    CreateTopicRequest,
-    DeletedRecords,
-    DeleteRecordsRequest,
-    ListTopicsQuery,
-    Topic,
-    TopicDescription,
-    TopicList,
-    UpdateTopicRequest,
 )
 from sharequeue_http.forms.api import Api
 
@@ -30,12 +21,11 @@ _DELETE = Access((topic(Operation.DELETE),), audited=True)
 _call = partial(Api, tag="Topics")
 CREATE_TOPIC = _call(
     "createTopic",
-    "POST",
-    "/v1/topics",
+    "POST /v1/topics",
     "Create a topic.",
     description="Producing to a missing topic creates it too, with one partition and the default settings.",
-    request=CreateTopicRequest,
-    response=Topic,
+    request=messages.CreateTopicRequest,
+    response=messages.Topic,
     status=201,
     errors=("INVALID_TOPIC_EXCEPTION", "INVALID_PARTITIONS", "INVALID_CONFIG", "TOPIC_ALREADY_EXISTS"),
     access=Access((topics(Operation.CREATE, lambda _, request: (request.name,)),), audited=True),
@@ -43,33 +33,30 @@ CREATE_TOPIC = _call(
 )
 LIST_TOPICS = _call(
     "listTopics",
-    "GET",
-    "/v1/topics",
+    "GET /v1/topics",
     "List topics by name, a page at a time.",
     description="Dead-letter topics (`dlq.<group>`) are among them.",
-    request=ListTopicsQuery,
-    response=TopicList,
+    request=messages.ListTopicsQuery,
+    response=messages.TopicList,
     access=Access((listed(ResourceType.TOPIC),), (Shown("topics", ResourceType.TOPIC, "name"),)),
 )
 DESCRIBE_TOPIC = _call(
     "describeTopic",
-    "GET",
-    "/v1/topics/{topic}",
+    "GET /v1/topics/{topic}",
     "Describe a topic: settings and the offsets of its partitions.",
     description="The offsets are those at the time of the call, whichever gateway answers.",
-    response=TopicDescription,
+    response=messages.TopicDescription,
     errors=TOPIC_ERRORS,
     access=Access((topic(Operation.DESCRIBE),)),
 )
 UPDATE_TOPIC = _call(
     "updateTopic",
-    "PATCH",
-    "/v1/topics/{topic}",
+    "PATCH /v1/topics/{topic}",
     "Add partitions or change settings.",
     description="New partitions begin empty. Records with a key go to other partitions from then on, so the order within a "
     "key is broken once.",
-    request=UpdateTopicRequest,
-    response=Topic,
+    request=messages.UpdateTopicRequest,
+    response=messages.Topic,
     errors=(*TOPIC_ERRORS, "INVALID_PARTITIONS", "INVALID_CONFIG"),
     idempotent=True,
     access=Access((topic(Operation.ALTER),), audited=True),
@@ -77,8 +64,7 @@ UPDATE_TOPIC = _call(
 )
 DELETE_TOPIC = _call(
     "deleteTopic",
-    "DELETE",
-    "/v1/topics/{topic}",
+    "DELETE /v1/topics/{topic}",
     "Delete a topic, its records and every group's state for it.",
     description="The records and the groups' state go soon after the answer. A topic that is created again under the name "
     "has another id and begins at offset 0.",
@@ -88,21 +74,19 @@ DELETE_TOPIC = _call(
 )
 DELETE_RECORDS = _call(
     "deleteRecords",
-    "POST",
-    "/v1/topics/{topic}/delete-records",
+    "POST /v1/topics/{topic}/delete-records",
     "Delete records below an offset; -1 is the log end. Every gateway knows it within a second.",
     description="Groups that have not finished the deleted records continue behind them. Disk space is free when the batches "
     "are purged.",
-    request=DeleteRecordsRequest,
-    response=DeletedRecords,
+    request=messages.DeleteRecordsRequest,
+    response=messages.DeletedRecords,
     errors=(*TOPIC_ERRORS, "UNKNOWN_TOPIC_ID", "OFFSET_OUT_OF_RANGE"),
     idempotent=True,
     access=_DELETE,
 )
 LIST_RECORD_BATCHES = _call(
     "listRecordBatches",
-    "GET",
-    "/v1/topics/{topic}/partitions/{partition}/batches",
+    "GET /v1/topics/{topic}/partitions/{partition}/batches",
     "List the record batches of a partition: their offsets, how many records each holds, its generation.",
     description="For compaction: it reads no records. A batch that compaction emptied is listed with `record_count` 0.",
     request=ListRecordBatchesQuery,
@@ -113,8 +97,7 @@ LIST_RECORD_BATCHES = _call(
 )
 REPLACE_RECORD_BATCHES = _call(
     "replaceRecordBatches",
-    "POST",
-    "/v1/topics/{topic}/partitions/{partition}/replace-batches",
+    "POST /v1/topics/{topic}/partitions/{partition}/replace-batches",
     "Compact: take records out of batches of a topic with cleanup.policy=compact, all or none.",
     description="Offsets stay, so removed records leave gaps. Nothing changes at or above the last stable offset, nor in "
     "the newest batch. A repeat of a finished request is answered like the first.",

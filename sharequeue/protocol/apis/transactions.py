@@ -6,16 +6,7 @@ from functools import partial
 from sharequeue.protocol import bounds, capabilities
 from sharequeue.protocol.access.columns import Access, Need, Shown, always, cluster, topics
 from sharequeue.protocol.access.rights import Operation, ResourceType
-from sharequeue.protocol.messages.transactions import (
-    BeginTransactionRequest,
-    BegunTransaction,
-    CommitTransactionRequest,
-    EndedTransaction,
-    EndTransactionRequest,
-    ListTransactionsQuery,
-    TransactionDescription,
-    TransactionList,
-)
+from sharequeue.protocol.messages import transactions as messages
 from sharequeue_http.forms.api import Api
 
 _NAMED = Need(
@@ -30,7 +21,7 @@ _GROUPS_SETTLED = Need(
 )
 
 
-def _topics_settled(_: Mapping[str, str], request: CommitTransactionRequest | None) -> Iterable[str]:
+def _topics_settled(_: Mapping[str, str], request: messages.CommitTransactionRequest | None) -> Iterable[str]:
     return {each.topic for member in request.acknowledgements for each in member.acknowledgements} if request else ()
 
 
@@ -46,14 +37,13 @@ _END_ERRORS = (
 _call = partial(Api, tag="Transactions", needs=capabilities.always(capabilities.TRANSACTIONS))
 BEGIN_TRANSACTION = _call(
     "beginTransaction",
-    "POST",
-    "/v1/transactions",
+    "POST /v1/transactions",
     "Begin a transaction: records of several requests that become visible together, or never.",
     description="Produce with the header `Transaction-Id`. The records are durable at once, and groups with "
     "`share.isolation.level=read_committed` get them after the commit. Groups with the default `read_uncommitted` get them "
     "at once.",
-    request=BeginTransactionRequest,
-    response=BegunTransaction,
+    request=messages.BeginTransactionRequest,
+    response=messages.BegunTransaction,
     status=201,
     errors=(
         "INVALID_PRODUCER_EPOCH",
@@ -68,13 +58,12 @@ BEGIN_TRANSACTION = _call(
 )
 COMMIT_TRANSACTION = _call(
     "commitTransaction",
-    "POST",
-    "/v1/transactions/{transaction}/commit",
+    "POST /v1/transactions/{transaction}/commit",
     "Commit a transaction: all of its records become visible.",
     description="A repeat is answered the same for at least 25 hours. If the transaction was aborted, the answer is a "
     "Problem that says by whom. After an answer with `definite` false, or none, repeat the request to get the outcome.",
-    request=CommitTransactionRequest,
-    response=EndedTransaction,
+    request=messages.CommitTransactionRequest,
+    response=messages.EndedTransaction,
     errors=_END_ERRORS,
     idempotent=True,
     check_body=bounds.check_values,
@@ -83,45 +72,41 @@ COMMIT_TRANSACTION = _call(
 )
 ABORT_TRANSACTION = _call(
     "abortTransaction",
-    "POST",
-    "/v1/transactions/{transaction}/abort",
+    "POST /v1/transactions/{transaction}/abort",
     "Abort a transaction: none of its records become visible to readers of committed records.",
     description="A repeat is answered the same for at least 25 hours.",
-    request=EndTransactionRequest,
-    response=EndedTransaction,
+    request=messages.EndTransactionRequest,
+    response=messages.EndedTransaction,
     errors=_END_ERRORS,
     idempotent=True,
     access=Access(goes_on=always),
 )
 TERMINATE_TRANSACTION = _call(
     "terminateTransaction",
-    "POST",
-    "/v1/transactions/{transaction}/terminate",
+    "POST /v1/transactions/{transaction}/terminate",
     "Abort a transaction as an operator: one that holds back the readers of committed records.",
     description="The next call of its client is refused. Kafka has `kafka-transactions.sh abort` for this.",
-    request=EndTransactionRequest,
-    response=EndedTransaction,
+    request=messages.EndTransactionRequest,
+    response=messages.EndedTransaction,
     errors=_END_ERRORS,
     idempotent=True,
     access=Access((cluster(Operation.ALTER),), audited=True),
 )
 LIST_TRANSACTIONS = _call(
     "listTransactions",
-    "GET",
-    "/v1/transactions",
+    "GET /v1/transactions",
     "List the transactions of one state, a page at a time.",
     description="Kafka has `kafka-transactions.sh list` and `find-hanging` for this. The open ones come the oldest first, the ended ones the last one first. One that wrote nothing is not listed once it has ended.",
-    request=ListTransactionsQuery,
-    response=TransactionList,
+    request=messages.ListTransactionsQuery,
+    response=messages.TransactionList,
     access=Access(),
 )
 DESCRIBE_TRANSACTION = _call(
     "describeTransaction",
-    "GET",
-    "/v1/transactions/{transaction}",
+    "GET /v1/transactions/{transaction}",
     "Describe a transaction: its state, and the partitions that it wrote to.",
     description="What became of a transaction that wrote records is known for at least 25 hours.",
-    response=TransactionDescription,
+    response=messages.TransactionDescription,
     errors=("TRANSACTIONAL_ID_NOT_FOUND",),
     access=Access(
         shows=(
