@@ -5,27 +5,20 @@ from datetime import UTC, datetime
 from typing import Final
 
 import click
-import msgspec
 
-from sharequeue.cli.output import echo_json, json_option, moment_ms, pages, run, show_table, url_option
+from sharequeue.cli.output import Columns, asks_gateway, echo_json, moment_ms, pages, show_things
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.reports import ActivityEntry, ActivityReport, ListActivityQuery
 
 PAGE: Final = 10_000
 DAY_MS: Final = 24 * 3600 * 1000
-COLUMNS: Final = (
-    "hour",
-    "group",
-    "topic",
-    "partition",
-    "produced",
-    "delivered",
-    "accepted",
-    "released",
-    "rejected",
-    "expired",
-    "dead letters",
-)
+COLUMNS: Final[Columns] = {
+    "hour": lambda entry: datetime.fromtimestamp(entry.hour_ms / 1000, UTC).strftime("%Y-%m-%dT%H:00"),
+    "group": lambda entry: entry.group_id or None,
+    "topic": lambda entry: entry.topic or entry.topic_id,
+    **{name: name for name in ("partition", "produced", "delivered", "accepted", "released", "rejected", "expired")},
+    "dead letters": lambda entry: sum(dead.records for dead in entry.dead_letters),
+}
 
 
 @click.command()
@@ -35,9 +28,7 @@ COLUMNS: Final = (
 @click.option("--to", "end", metavar="TIME", help="the end, exclusive  [default: now]")
 @click.option("--group", "-g", help="only this group")
 @click.option("--topic", help="only this topic")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def activity(
     begin: str | None, end: str | None, group: str | None, topic: str | None, as_json: bool, url: str
 ) -> None:
@@ -59,20 +50,4 @@ async def activity(
     if as_json:
         echo_json(ActivityReport(activity=entries))
     else:
-        show_table(COLUMNS, map(_row, entries))
-
-
-def _row(entry: ActivityEntry) -> tuple[object, ...]:
-    return (
-        datetime.fromtimestamp(entry.hour_ms / 1000, UTC).strftime("%Y-%m-%dT%H:00"),
-        None if entry.group_id is msgspec.UNSET else entry.group_id,
-        entry.topic or entry.topic_id,
-        entry.partition,
-        entry.produced,
-        entry.delivered,
-        entry.accepted,
-        entry.released,
-        entry.rejected,
-        entry.expired,
-        sum(dead.records for dead in entry.dead_letters),
-    )
+        show_things(COLUMNS, entries)

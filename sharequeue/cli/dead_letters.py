@@ -10,7 +10,7 @@ import msgspec
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.groups.choosing import group_argument
 from sharequeue.cli.groups.redrive import choosing, redrive, settle
-from sharequeue.cli.output import REFUSED, ask, decode, echo_json, json_option, pages, run, say, show_table, url_option
+from sharequeue.cli.output import REFUSED, ask, asks_gateway, decode, echo_json, pages, run, say, show_table, url_option
 from sharequeue.cli.topics.administration import confirm
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.dead_letters import DeadLetter, DropDeadLettersRequest, ListDeadLettersQuery
@@ -29,9 +29,7 @@ def dead_letters() -> None:
 @click.option(
     "--max-records", type=click.IntRange(min=1), default=1000, show_default=True, help="list at most this many"
 )
-@json_option
-@url_option
-@run
+@asks_gateway
 async def list_letters(
     group: str, chosen: dict[str, Any], closed: bool, max_records: int, as_json: bool, url: str
 ) -> None:
@@ -82,9 +80,7 @@ async def show(group: str, topic: str, offset: int, partition: int, url: str) ->
 @click.option("--max-records", type=click.IntRange(min=1), help="drop at most this many")
 @click.option("--dry-run", is_flag=True, help="count the dead letters that would be dropped, and drop none")
 @click.option("--yes", is_flag=True, help="do not ask for confirmation")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def drop(
     group: str,
     chosen: dict[str, Any],

@@ -1,14 +1,13 @@
 """`sharequeue keys`: keys of callers, through a gateway or in the database itself."""
 
 import os
-from datetime import UTC, datetime
 
 import click
 
 from sharequeue.access_store import new_key
 from sharequeue.cli.access import Place, in_place, message
 from sharequeue.cli.commands import Commands
-from sharequeue.cli.output import echo_json, length_ms, moment_ms, say, show_table
+from sharequeue.cli.output import echo_json, length_ms, moment_ms, say, show_table, shown_ms
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.access.keys import KEY_ID, parse_key
@@ -116,16 +115,12 @@ async def list_keys(principal: str | None, place: Place, as_json: bool) -> None:
             (
                 key.key_id,
                 key.principal,
-                *map(_moment, (key.created_at_ms, key.expires_at_ms, key.revoked_at_ms, key.last_used_at_ms)),
+                *map(shown_ms, (key.created_at_ms, key.expires_at_ms, key.revoked_at_ms, key.last_used_at_ms)),
                 key.description,
             )
             for key in found
         ],
     )
-
-
-def _moment(at_ms: int | None) -> str | None:
-    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @keys.command()

@@ -10,8 +10,9 @@ import functools
 import re
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import click
@@ -41,6 +42,8 @@ _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 P = ParamSpec("P")
 T = TypeVar("T")
 Command = Callable[..., Any]
+Columns = Mapping[str, str | Callable[[Any], object]]
+"""Heads of a table, each with what it shows of a thing: an attribute, or what a function makes of it."""
 
 
 def _checked_url(context: click.Context, option: click.Parameter, url: str) -> str:
@@ -148,6 +151,11 @@ async def outside(call: Callable[..., T], *arguments: Any) -> T:
     return await done
 
 
+def asks_gateway(work: Callable[..., Coroutine[Any, Any, None]]) -> Command:
+    """Make a command of a coroutine function that takes --json and --url."""
+    return json_option(url_option(run(work)))
+
+
 async def check_reachable(url: str) -> None:
     """Ask once whether the service answers. Raises: ApiError."""
     await ask(url, apis.LIVEZ)
@@ -161,6 +169,15 @@ async def ask(url: str, api: Api, request: Any = None, **path: Any) -> bytes:
         return answer
     finally:
         await client.close()
+
+
+async def answered(url: str, api: Api, as_json: bool, request: Any = None, **path: Any) -> Any:
+    """Call the service once. Returns: the answer's message; with `as_json` None, and the answer is printed."""
+    answer = await ask(url, api, request, **path)
+    if not as_json:
+        return decode(answer, api)
+    echo_json(answer)
+    return None
 
 
 def echo_json(answer: object) -> None:
@@ -197,6 +214,12 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, titl
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def show_things(columns: Columns, things: Iterable[Any], *, title: str | None = None) -> None:
+    """Print a table with a line for each of the things."""
+    cells = [attrgetter(of) if isinstance(of, str) else of for of in columns.values()]
+    show_table(tuple(columns), ([cell(thing) for cell in cells] for thing in things), title=title)
+
+
 def key_values(given: Sequence[str], option: str) -> dict[str, str]:
     """`k=v` options as a dict. Raises: click.UsageError."""
     values = {}
@@ -215,6 +238,11 @@ def moment_ms(text: str, option: str) -> int:
     except ValueError:
         raise click.BadParameter(f"must be a time like 2026-11-21T08:00, not {text!r}", param_hint=option) from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def shown_ms(at_ms: int | None) -> str | None:
+    """A time in UTC, to the second."""
+    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def length_ms(text: str, option: str) -> int:

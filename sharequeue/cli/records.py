@@ -5,7 +5,17 @@ import click
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.dead_letters import moment
 from sharequeue.cli.groups.choosing import group_argument
-from sharequeue.cli.output import ask, decode, echo_json, json_option, length_ms, run, say, show_table, url_option
+from sharequeue.cli.output import (
+    Columns,
+    answered,
+    asks_gateway,
+    json_option,
+    length_ms,
+    run,
+    say,
+    show_things,
+    url_option,
+)
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.in_flight import (
     MOST_FOUND,
@@ -26,16 +36,13 @@ def records() -> None:
 @click.argument("topic")
 @click.argument("offset", type=click.IntRange(min=0))
 @click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True, help="the record's partition")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def show(group: str, topic: str, offset: int, partition: int, as_json: bool, url: str) -> None:
     """Show what GROUP has done with the record at OFFSET of TOPIC: new, held, delayed, dead, finished and so on."""
-    answer = await ask(url, apis.LOOK_UP_RECORD, group=group, topic=topic, partition=partition, offset=offset)
-    if as_json:
-        echo_json(answer)
-    else:
-        _table([decode(answer, apis.LOOK_UP_RECORD)])
+    place = {"group": group, "topic": topic, "partition": partition, "offset": offset}
+    found = await answered(url, apis.LOOK_UP_RECORD, as_json, **place)
+    if found is not None:
+        _table([found])
 
 
 @records.command()
@@ -47,9 +54,7 @@ async def show(group: str, topic: str, offset: int, partition: int, as_json: boo
     "--max-records", type=click.IntRange(1, MOST_FOUND), default=10, show_default=True, help="find at most this many"
 )
 @click.option("--page-token", help="go on where an earlier call ended")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def find(
     group: str,
     topic: str,
@@ -62,11 +67,9 @@ async def find(
 ) -> None:
     """Find the newest records of TOPIC with KEY, and what GROUP has done with each."""
     query = FindRecordsQuery(key=key, partition=partition, page_size=max_records, page_token=page_token)
-    answer = await ask(url, apis.FIND_RECORDS, query, group=group, topic=topic)
-    if as_json:
-        echo_json(answer)
+    found = await answered(url, apis.FIND_RECORDS, as_json, query, group=group, topic=topic)
+    if found is None:
         return
-    found = decode(answer, apis.FIND_RECORDS)
     _table(found.records)
     if found.next_page_token is not None:
         say(f"{found.looked} offsets looked at; --page-token {found.next_page_token} goes on with older ones")
@@ -105,11 +108,8 @@ def _by_hand(action: RecordAction, text: str) -> None:
         request.delay_ms = None if delay is None else length_ms(delay, "--delay")
         request.lock_duration_ms = None if lock is None else length_ms(lock, "--lock")
         place = {"group": group, "topic": topic, "partition": partition, "offset": offset}
-        answer = await ask(url, apis.CHANGE_RECORD, request, **place)
-        if as_json:
-            echo_json(answer)
-        else:
-            done = decode(answer, apis.CHANGE_RECORD)
+        done = await answered(url, apis.CHANGE_RECORD, as_json, request, **place)
+        if done is not None:
             say("done" if done.note is None else f"done; {done.member_id} held it, and {done.note}")
 
 
@@ -120,10 +120,8 @@ _by_hand("deliver_now", "End the delay of a record: GROUP gets it with its next 
 
 
 def _table(found: list[RecordLife]) -> None:
-    rows = [
-        (each.topic, each.partition, each.offset, each.state, each.unfinished_before, _more(each)) for each in found
-    ]
-    show_table(("topic", "partition", "offset", "state", "before", "what"), rows)
+    place: Columns = {name: name for name in ("topic", "partition", "offset", "state")}
+    show_things({**place, "before": "unfinished_before", "what": _more}, found)
 
 
 def _more(record: RecordLife) -> str:

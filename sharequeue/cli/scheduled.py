@@ -1,25 +1,26 @@
 """`sharequeue scheduled`: the records of a topic that wait for their time."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from typing import Final
 
 import click
 import msgspec
 
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.output import (
+    Columns,
+    answered,
     ask,
+    asks_gateway,
     decode,
     echo_json,
-    json_option,
     key_values,
     length_ms,
     moment_ms,
     pages,
-    run,
     say,
-    show_table,
-    url_option,
+    show_things,
+    shown_ms,
 )
 from sharequeue.client import NewRecord
 from sharequeue.client.new_record import encode_record
@@ -34,6 +35,12 @@ from sharequeue.protocol.messages.scheduled import (
 )
 from sharequeue.protocol.types import MAX_CANCELLED
 
+_COLUMNS: Final[Columns] = {
+    "schedule": "schedule_id",
+    "deliver at": lambda each: shown_ms(each.deliver_at_ms),
+    **{name: name for name in ("partition", "key", "bytes")},
+}
+
 
 @click.group(cls=Commands)
 def scheduled() -> None:
@@ -47,9 +54,7 @@ def scheduled() -> None:
 @click.option("--at", metavar="TIME", help="the record enters the topic at this time, in UTC if it has no zone")
 @click.option("--key", help="the key of the record")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="a header of the record; repeatable")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def add(
     topic: str,
     value: str,
@@ -65,20 +70,17 @@ async def add(
         raise click.UsageError("give --delay or --at")
     delay_ms = None if delay is None else length_ms(delay, "--delay")
     record = timed(record_of(value, key, headers), When(None if at is None else moment_ms(at, "--at"), delay_ms))
-    answer = await ask(url, apis.SCHEDULE_RECORDS, b'{"records":[%b]}' % record, topic=topic)
-    if as_json:
-        echo_json(answer)
+    answer = await answered(url, apis.SCHEDULE_RECORDS, as_json, b'{"records":[%b]}' % record, topic=topic)
+    if answer is None:
         return
-    (found,) = decode(answer, apis.SCHEDULE_RECORDS).scheduled
+    (found,) = answer.scheduled
     say(f"{found.schedule_id} enters {topic} at {shown_ms(found.deliver_at_ms)}")
 
 
 @scheduled.command("list")
 @click.argument("topic")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="how many to show")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def list_some(topic: str, limit: int, as_json: bool, url: str) -> None:
     """List and count the scheduled records of TOPIC, the next one due first."""
     listed: list[ScheduledListing] = []
@@ -92,11 +94,7 @@ async def list_some(topic: str, limit: int, as_json: bool, url: str) -> None:
     if as_json:
         echo_json(ScheduledList(scheduled=listed[:limit], scheduled_count=count))
         return
-    rows = [
-        (each.schedule_id, shown_ms(each.deliver_at_ms), each.partition, each.key, each.bytes)
-        for each in listed[:limit]
-    ]
-    show_table(("schedule", "deliver at", "partition", "key", "bytes"), rows)
+    show_things(_COLUMNS, listed[:limit])
     say(f"{count} scheduled in {topic}")
 
 
@@ -104,9 +102,7 @@ async def list_some(topic: str, limit: int, as_json: bool, url: str) -> None:
 @click.argument("topic")
 @click.argument("schedules", nargs=-1, metavar="[SCHEDULE]...")
 @click.option("--key", help="cancel all records with this key, in place of SCHEDULE")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def cancel(topic: str, schedules: tuple[str, ...], key: str | None, as_json: bool, url: str) -> None:
     """Cancel the records of TOPIC with the ids SCHEDULE, or with a key. Those that have entered the log stay there."""
     if (key is None) == (not schedules):
@@ -136,8 +132,3 @@ def record_of(value: str, key: str | None, headers: Sequence[str]) -> bytes:
     except msgspec.DecodeError:
         given = msgspec.Raw(msgspec.json.encode(value))
     return encode_record(NewRecord(given, key, key_values(headers, "--header")))
-
-
-def shown_ms(at_ms: int) -> str:
-    """A time in UTC, to the second."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,11 +1,25 @@
 """`sharequeue schedules`: the schedules of a topic, each of which makes a record at each of its times."""
 
+from typing import Final
+
 import click
 import msgspec
 
 from sharequeue.cli.commands import Commands
-from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
-from sharequeue.cli.scheduled import record_of, shown_ms
+from sharequeue.cli.output import (
+    Columns,
+    answered,
+    ask,
+    asks_gateway,
+    echo_json,
+    json_option,
+    run,
+    say,
+    show_things,
+    shown_ms,
+    url_option,
+)
+from sharequeue.cli.scheduled import record_of
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.records import ProduceRecord
 from sharequeue.protocol.messages.scheduled import (
@@ -15,6 +29,15 @@ from sharequeue.protocol.messages.scheduled import (
     ScheduleSummary,
     UpdateScheduleRequest,
 )
+
+_COLUMNS: Final[Columns] = {
+    "name": "name",
+    "cron": lambda each: each.cron.replace(" ", "_"),
+    "time zone": "time_zone",
+    "next": lambda each: "paused" if each.paused else shown_ms(each.next_at_ms),
+    "last": lambda each: shown_ms(each.last_at_ms),
+    "missed": "missed",
+}
 
 
 @click.group(cls=Commands)
@@ -38,9 +61,7 @@ def schedules() -> None:
     help="what to make of times that an outage has taken: one record, one each, or none",
 )
 @click.option("--paused", is_flag=True, help="make no records until `schedules resume`")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def put(
     topic: str,
     name: str,
@@ -57,35 +78,18 @@ async def put(
     """Make or replace the schedule NAME of TOPIC."""
     record = msgspec.json.decode(record_of(value, key, headers), type=ProduceRecord)
     request = PutScheduleRequest(cron=cron, time_zone=time_zone, missed=missed, paused=paused, record=record)
-    _tell(await ask(url, apis.PUT_SCHEDULE, request, topic=topic, name=name), as_json)
+    _tell(await answered(url, apis.PUT_SCHEDULE, as_json, request, topic=topic, name=name))
 
 
 @schedules.command("list")
 @click.argument("topic")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def list_all(topic: str, as_json: bool, url: str) -> None:
     """List the schedules of TOPIC by name."""
-    answer = await ask(url, apis.LIST_SCHEDULES, topic=topic)
-    if as_json:
-        echo_json(answer)
+    found: ScheduleList | None = await answered(url, apis.LIST_SCHEDULES, as_json, topic=topic)
+    if found is None:
         return
-    found: ScheduleList = decode(answer, apis.LIST_SCHEDULES)
-    show_table(
-        ("name", "cron", "time zone", "next", "last", "missed"),
-        [
-            (
-                each.name,
-                each.cron.replace(" ", "_"),
-                each.time_zone,
-                "paused" if each.paused else shown_ms(each.next_at_ms),
-                None if each.last_at_ms is None else shown_ms(each.last_at_ms),
-                each.missed,
-            )
-            for each in found.schedules
-        ],
-    )
+    show_things(_COLUMNS, found.schedules)
 
 
 @schedules.command()
@@ -119,7 +123,7 @@ def _changing(command: str, change: UpdateScheduleRequest, text: str) -> None:
     @url_option
     @run
     async def update(topic: str, name: str, as_json: bool, url: str) -> None:
-        _tell(await ask(url, apis.UPDATE_SCHEDULE, change, topic=topic, name=name), as_json)
+        _tell(await answered(url, apis.UPDATE_SCHEDULE, as_json, change, topic=topic, name=name))
 
 
 _changing("pause", UpdateScheduleRequest(paused=True), "Make no records of the schedule NAME at its times.")
@@ -127,11 +131,9 @@ _changing("resume", UpdateScheduleRequest(paused=False), "Let the schedule NAME 
 _changing("run", UpdateScheduleRequest(run=True), "Make one record of the schedule NAME now. Its times stay.")
 
 
-def _tell(answer: bytes, as_json: bool) -> None:
-    if as_json:
-        echo_json(answer)
+def _tell(found: ScheduleSummary | None) -> None:
+    if found is None:
         return
-    found: ScheduleSummary = decode(answer, apis.PUT_SCHEDULE)
     if found.made_offset is not None:
         say(f"one record in partition {found.partition} at offset {found.made_offset}")
     say(f"{found.name}: " + ("paused" if found.paused else f"next at {shown_ms(found.next_at_ms)}"))

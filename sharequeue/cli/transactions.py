@@ -1,13 +1,12 @@
 """`sharequeue transactions`: what is open or has ended, what became of one, and an operator's abort."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal
 
 import click
 
 from sharequeue.cli.commands import Commands
-from sharequeue.cli.output import ask, decode, echo_json, json_option, pages, run, say, show_table, url_option
+from sharequeue.cli.output import Columns, answered, asks_gateway, echo_json, pages, say, show_things
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.transactions import (
     EndedTransaction,
@@ -19,36 +18,25 @@ from sharequeue.protocol.messages.transactions import (
     TransactionListing,
 )
 
-COLUMNS: Final = ("transaction", "transactional id", "epoch", "open for s", "timeout s", "partitions")
-
-
-ENDED_COLUMNS: Final = (
-    "transaction",
-    "transactional id",
-    "epoch",
-    "state",
-    "reason",
-    "began",
-    "ended",
-    "partitions",
-)
-
-
-def _show_open(listed: Sequence[TransactionListing]) -> None:
-    show_table(
-        COLUMNS,
-        [
-            (
-                each.transaction_id,
-                each.transactional_id,
-                each.producer_epoch,
-                each.age_ms // 1000,
-                each.timeout_ms / 1000,
-                each.partitions,
-            )
-            for each in listed
-        ],
-    )
+_NAMES: Final[Columns] = {
+    "transaction": "transaction_id",
+    "transactional id": "transactional_id",
+    "epoch": "producer_epoch",
+}
+_OPEN: Final[Columns] = {
+    **_NAMES,
+    "open for s": lambda each: each.age_ms // 1000,
+    "timeout s": lambda each: each.timeout_ms / 1000,
+    "partitions": "partitions",
+}
+_DESCRIBED: Final[Columns] = {
+    **_NAMES,
+    "state": "state",
+    "reason": "reason",
+    "began": lambda each: _moment(each.began_at_ms),
+    "ended": lambda each: None if each.ended_at_ms is None else _moment(each.ended_at_ms),
+}
+_PLACE: Final[Columns] = {"topic": lambda each: each.topic or each.topic_id, "partition": "partition"}
 
 
 @click.group(cls=Commands)
@@ -73,9 +61,7 @@ def transactions() -> None:
     help="only those that have been open for longer, or that ended longer ago",
 )
 @click.option("--limit", type=click.IntRange(1, 100_000), default=1000, help="how many ended transactions to show")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def list_some(
     state: Literal["open", "committed", "aborted"],
     transactional_id: str | None,
@@ -104,88 +90,47 @@ async def list_some(
     if as_json:
         echo_json(TransactionList(transactions=listed, ended=ended[:limit]))
     elif query.state == "open":
-        _show_open(listed)
+        show_things(_OPEN, listed)
     else:
-        show_table(
-            ENDED_COLUMNS,
-            [
-                (
-                    each.transaction_id,
-                    each.transactional_id,
-                    each.producer_epoch,
-                    each.state,
-                    each.reason,
-                    _moment(each.began_at_ms),
-                    _moment(each.ended_at_ms),
-                    each.partitions,
-                )
-                for each in ended[:limit]
-            ],
-        )
+        show_things({**_DESCRIBED, "partitions": "partitions"}, ended[:limit])
     if more:
         say(f"there are more: --limit shows more than {limit}")
 
 
 @transactions.command()
 @click.argument("transaction")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def describe(transaction: str, as_json: bool, url: str) -> None:
     """Describe the transaction with the id TRANSACTION: its state, and where it wrote while it is open."""
-    answer = await ask(url, apis.DESCRIBE_TRANSACTION, transaction=transaction)
-    if as_json:
-        echo_json(answer)
-        return
-    found: TransactionDescription = decode(answer, apis.DESCRIBE_TRANSACTION)
-    show_table(
-        ("transaction", "transactional id", "epoch", "state", "reason", "began", "ended"),
-        [
-            (
-                found.transaction_id,
-                found.transactional_id,
-                found.producer_epoch,
-                found.state,
-                found.reason,
-                _moment(found.began_at_ms),
-                None if found.ended_at_ms is None else _moment(found.ended_at_ms),
-            )
-        ],
+    found: TransactionDescription | None = await answered(
+        url, apis.DESCRIBE_TRANSACTION, as_json, transaction=transaction
     )
+    if found is None:
+        return
+    show_things(_DESCRIBED, [found])
     if found.partitions:
-        show_table(
-            ("topic", "partition", "first offset"),
-            [(each.topic or each.topic_id, each.partition, each.first_offset) for each in found.partitions],
-        )
+        show_things({**_PLACE, "first offset": "first_offset"}, found.partitions)
     if found.blocks:
-        show_table(
-            ("blocked group", "topic", "partition"),
-            [(each.group_id, each.topic or each.topic_id, each.partition) for each in found.blocks],
-        )
+        show_things({"blocked group": "group_id", **_PLACE}, found.blocks)
         if found.more_blocked:
             say("it may block others, too")
     elif found.blocks is None and found.state == "open":
         say("the group coordinator does not answer: unknown which groups it blocks")
     if found.unapplied:
         say("its acknowledgements are decided, and not applied yet in:")
-        show_table(
-            ("group", "topic", "partition"),
-            [(each.group_id, each.topic or each.topic_id, each.partition) for each in found.unapplied],
-        )
+        show_things({"group": "group_id", **_PLACE}, found.unapplied)
 
 
 @transactions.command()
 @click.argument("transaction")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def abort(transaction: str, as_json: bool, url: str) -> None:
     """Abort the transaction with the id TRANSACTION as an operator. The next call of its producer is refused."""
-    answer = await ask(url, apis.TERMINATE_TRANSACTION, EndTransactionRequest(), transaction=transaction)
-    if as_json:
-        echo_json(answer)
+    ended: EndedTransaction | None = await answered(
+        url, apis.TERMINATE_TRANSACTION, as_json, EndTransactionRequest(), transaction=transaction
+    )
+    if ended is None:
         return
-    ended: EndedTransaction = decode(answer, apis.TERMINATE_TRANSACTION)
     say(f"aborted {transaction} ({ended.reason}): it had written to {ended.partitions} partitions")
 
 

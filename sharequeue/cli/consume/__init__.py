@@ -12,7 +12,7 @@ import click
 
 from sharequeue.cli.consume.consumption import Consumption, Word
 from sharequeue.cli.login import variables
-from sharequeue.cli.output import ask, json_option, run, say, url_option
+from sharequeue.cli.output import ask, asks_gateway, say
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.client import ShareConsumer
 from sharequeue.protocol import apis
@@ -41,9 +41,7 @@ SAID: Final[dict[Word, str]] = {
 )
 @click.option("--priority", is_flag=True, help="the topics are in the order of priority")
 @click.option("--member-id", help="the id of this member of the group: 1 to 36 characters")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def consume(
     topics: tuple[str, ...],
     group: str,

@@ -14,17 +14,16 @@ from sharequeue.cli.groups.choosing import (
     one_or_all_groups,
 )
 from sharequeue.cli.output import (
+    answered,
     ask,
+    asks_gateway,
     decode,
     echo_json,
     exit_code,
     explain,
-    json_option,
     key_values,
-    run,
     say,
     show_table,
-    url_option,
 )
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import PAUSED
@@ -44,9 +43,7 @@ from sharequeue_http.forms.errors import ApiError
 )
 @click.option("--reset", multiple=True, metavar="NAME", help="set back to the default; repeatable")
 @click.option("--service", is_flag=True, help="show the service-wide settings, and what they clamp, alone")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def config(
     group: str, changes: tuple[str, ...], reset: tuple[str, ...], service: bool, as_json: bool, url: str
 ) -> None:
@@ -71,43 +68,34 @@ async def config(
         say(f"{name} is stored as {value.stored} and counts as {value.used}, because of {value.bound}")
 
 
-@click.command()
-@group_argument
-@json_option
-@url_option
-@run
-async def pause(group: str, as_json: bool, url: str) -> None:
-    """Pause GROUP: its fetches wait as if the topics were empty. Its members keep the records that they hold."""
-    await _set_paused(url, group, "true", as_json)
-    if not as_json:
-        say(f"{group} is paused; records that its members hold stay theirs. `sharequeue groups resume` ends it")
+def _pausing(name: str, paused: bool, text: str, done: str) -> click.Command:
+    """Make the command that begins or ends the pause of a group. `done`: what it says behind the group's name."""
+
+    @click.command(name, help=text)
+    @group_argument
+    @asks_gateway
+    async def command(group: str, as_json: bool, url: str) -> None:
+        change = {"config": {PAUSED: "true" if paused else "false"}}
+        if await answered(url, apis.UPDATE_SHARE_GROUP_CONFIG, as_json, change, group=group) is not None:
+            say(f"{group} {done}")
+
+    return command
 
 
-@click.command()
-@group_argument
-@json_option
-@url_option
-@run
-async def resume(group: str, as_json: bool, url: str) -> None:
-    """End the pause of GROUP: its waiting fetches get records at once."""
-    await _set_paused(url, group, "false", as_json)
-    if not as_json:
-        say(f"{group} is not paused")
-
-
-async def _set_paused(url: str, group: str, value: str, as_json: bool) -> None:
-    answer = await ask(url, apis.UPDATE_SHARE_GROUP_CONFIG, {"config": {PAUSED: value}}, group=group)
-    if as_json:
-        echo_json(answer)
+pause = _pausing(
+    "pause",
+    True,
+    "Pause GROUP: its fetches wait as if the topics were empty. Its members keep the records that they hold.",
+    "is paused; records that its members hold stay theirs. `sharequeue groups resume` ends it",
+)
+resume = _pausing("resume", False, "End the pause of GROUP: its waiting fetches get records at once.", "is not paused")
 
 
 @click.command("delete-offsets")
 @one_or_all_groups
 @click.option("--topic", "topics", multiple=True, required=True, help="a topic; repeatable")
 @force_option
-@json_option
-@url_option
-@run
+@asks_gateway
 @each_group
 async def delete_offsets(group: str, topics: tuple[str, ...], force: bool, as_json: bool, url: str) -> None:
     """Delete the offsets of GROUP in topics, or those of all groups. A group must not be in use."""
@@ -134,9 +122,7 @@ async def delete_offsets(group: str, topics: tuple[str, ...], force: bool, as_js
 @groups_argument
 @all_groups_option
 @force_option
-@json_option
-@url_option
-@run
+@asks_gateway
 async def delete(group: tuple[str, ...], all_groups: bool, force: bool, as_json: bool, url: str) -> None:
     """Delete groups that are not in use."""
     failed = 0

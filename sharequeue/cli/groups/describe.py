@@ -5,7 +5,7 @@ import sys
 import click
 
 from sharequeue.cli.groups.choosing import all_groups_option, groups_argument, named_groups
-from sharequeue.cli.output import echo_json, explain, json_option, pages, run, say, show_table, url_option
+from sharequeue.cli.output import asks_gateway, echo_json, explain, pages, say, show_table
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import (
     DescribeShareGroupQuery,
@@ -27,9 +27,7 @@ from sharequeue_http.forms.errors import ApiError
 @click.option("--members", is_flag=True, help="members and their assignments")
 @click.option("--state", is_flag=True, help="state and number of members")
 @click.option("--verbose", is_flag=True, help="show epochs too")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def describe(
     group: tuple[str, ...],
     all_groups: bool,

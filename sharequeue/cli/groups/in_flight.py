@@ -5,7 +5,7 @@ from datetime import datetime
 import click
 
 from sharequeue.cli.groups.choosing import group_argument
-from sharequeue.cli.output import echo_json, json_option, pages, run, say, show_table, url_option
+from sharequeue.cli.output import asks_gateway, echo_json, pages, say, show_table
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
 from sharequeue.protocol.types import KEPT_REASONS
@@ -16,9 +16,7 @@ from sharequeue.protocol.types import KEPT_REASONS
 @click.option("--topic", help="only this topic")
 @click.option("--partition", type=click.IntRange(min=0), help="only this partition of --topic")
 @click.option("--reasons", is_flag=True, help="the last five reasons of each, with their times")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def in_flight(
     group: str, topic: str | None, partition: int | None, reasons: bool, as_json: bool, url: str
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from sharequeue.cli.groups.choosing import every_group
-from sharequeue.cli.output import echo_json, json_option, run, show_table, url_option
+from sharequeue.cli.output import asks_gateway, echo_json, show_table
 from sharequeue.protocol.messages.groups import ShareGroupList
 
 STATES: Final = ("Empty", "Stable", "Dead")
@@ -20,9 +20,7 @@ ALL_STATES: Final = "all"
     metavar="[STATE,…]",
     help="show states too; with a list of Empty, Stable, Dead: only groups in these states",
 )
-@json_option
-@url_option
-@run
+@asks_gateway
 async def list_groups(state: str | None, as_json: bool, url: str) -> None:
     """List groups; with --state as a table."""
     wanted = None if state in (None, ALL_STATES) else state

@@ -12,7 +12,7 @@ import msgspec
 
 from sharequeue.cli.groups.choosing import group_argument
 from sharequeue.cli.login import client_of
-from sharequeue.cli.output import Command, check_reachable, echo_json, json_option, moment_ms, run, say, url_option
+from sharequeue.cli.output import Command, asks_gateway, check_reachable, echo_json, moment_ms, say
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.dead_letters import (
     DropDeadLettersRequest,
@@ -92,9 +92,7 @@ def choosing(command: Command) -> Command:
     help="retry: for this group alone; source: as new records, for every group of the topic",
 )
 @click.option("--dry-run", is_flag=True, help="count the dead letters that would be redriven, and redrive none")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def redrive(
     group: str,
     chosen: dict[str, Any],

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from sharequeue.cli.groups.choosing import each_group, force_option, one_or_all_groups
-from sharequeue.cli.output import ask, decode, echo_json, json_option, run, say, show_table, url_option
+from sharequeue.cli.output import ask, asks_gateway, decode, echo_json, say, show_table
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import (
     ResetOffsetsResult,
@@ -41,9 +41,7 @@ from sharequeue.protocol.messages.groups import (
 @click.option("--execute", is_flag=True, help="change the offsets")
 @click.option("--export", is_flag=True, help="print CSV rows: topic,partition,offset")
 @force_option
-@json_option
-@url_option
-@run
+@asks_gateway
 @each_group
 async def reset_offsets(
     group: str,

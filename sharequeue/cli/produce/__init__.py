@@ -7,16 +7,7 @@ This file has the options and the exit code. `sharequeue.cli` alone imports this
 import click
 
 from sharequeue.cli.commands import INTERRUPTED, complain
-from sharequeue.cli.output import (
-    REFUSED,
-    check_reachable,
-    explain,
-    json_option,
-    key_values,
-    run,
-    say,
-    url_option,
-)
+from sharequeue.cli.output import REFUSED, asks_gateway, check_reachable, explain, key_values, say
 from sharequeue.cli.produce.lines import BadLine, Lines, open_input
 from sharequeue.cli.produce.sending import Sending, Where
 from sharequeue.client import ApiError
@@ -30,9 +21,7 @@ from sharequeue.client import ApiError
 @click.option("--key-separator", help="the text between key and value in each line")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="a header of every record; repeatable")
 @click.option("--partition", type=click.IntRange(min=0), help="the partition of every record")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def produce(
     topic: str,
     file: str,

@@ -6,16 +6,16 @@ from typing import Final
 import click
 
 from sharequeue.cli.output import (
+    Columns,
+    answered,
     ask,
-    decode,
+    asks_gateway,
     echo_json,
-    json_option,
     key_values,
     pages,
-    run,
     say,
     show_table,
-    url_option,
+    show_things,
 )
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.topics import (
@@ -30,18 +30,22 @@ from sharequeue.protocol.messages.topics import (
 from sharequeue.protocol.types import MAX_INT32, MAX_INT64
 from sharequeue_http.forms.texts import whole_number
 
+_PARTITIONS: Final[Columns] = {
+    "partition": "partition",
+    "log start": "log_start_offset",
+    "last stable": "last_stable_offset",
+    "log end": "log_end_offset",
+    "offsets": lambda each: each.log_end_offset - each.log_start_offset,
+}
 name_argument: Final = click.argument("name")
 """The name of an existing topic."""
 
 
-def show_topic(answer: bytes, what: str, as_json: bool) -> None:
+def show_topic(topic: Topic | None, what: str) -> None:
     """Print a topic that was created or changed. `what`: the verb."""
-    if as_json:
-        echo_json(answer)
-        return
-    topic: Topic = decode(answer, apis.CREATE_TOPIC)
-    plural = "" if topic.partitions == 1 else "s"
-    click.echo(f"{what} {topic.name}: {topic.partitions} partition{plural}, id {topic.topic_id}")
+    if topic is not None:
+        plural = "" if topic.partitions == 1 else "s"
+        click.echo(f"{what} {topic.name}: {topic.partitions} partition{plural}, id {topic.topic_id}")
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -54,18 +58,14 @@ def confirm(question: str, yes: bool) -> None:
 
 
 @click.command("list")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def list_topics(as_json: bool, url: str) -> None:
     """List topics."""
     listed = [topic async for page in pages(url, apis.LIST_TOPICS, ListTopicsQuery()) for topic in page.topics]
     if as_json:
         echo_json({"topics": listed})
         return
-    show_table(
-        ("topic", "partitions", "topic id"), [(topic.name, topic.partitions, topic.topic_id) for topic in listed]
-    )
+    show_things({"topic": "name", "partitions": "partitions", "topic id": "topic_id"}, listed)
 
 
 @click.command()
@@ -74,41 +74,22 @@ async def list_topics(as_json: bool, url: str) -> None:
 @click.option(
     "--config", "--set", "configs", multiple=True, metavar="NAME=VALUE", help="e.g. retention.ms=86400000; repeatable"
 )
-@json_option
-@url_option
-@run
+@asks_gateway
 async def create(name: str, partitions: int, configs: tuple[str, ...], as_json: bool, url: str) -> None:
     """Create the topic NAME."""
     request = CreateTopicRequest(name=name, partitions=partitions, config=key_values(configs, "--config"))
-    show_topic(await ask(url, apis.CREATE_TOPIC, request), "made", as_json)
+    show_topic(await answered(url, apis.CREATE_TOPIC, as_json, request), "made")
 
 
 @click.command()
 @name_argument
-@json_option
-@url_option
-@run
+@asks_gateway
 async def describe(name: str, as_json: bool, url: str) -> None:
     """Show the partitions and settings of the topic NAME."""
-    answer = await ask(url, apis.DESCRIBE_TOPIC, topic=name)
-    if as_json:
-        echo_json(answer)
+    topic: TopicDescription | None = await answered(url, apis.DESCRIBE_TOPIC, as_json, topic=name)
+    if topic is None:
         return
-    topic: TopicDescription = decode(answer, apis.DESCRIBE_TOPIC)
-    show_table(
-        ("partition", "log start", "last stable", "log end", "offsets"),
-        [
-            (
-                partition.partition,
-                partition.log_start_offset,
-                partition.last_stable_offset,
-                partition.log_end_offset,
-                partition.log_end_offset - partition.log_start_offset,
-            )
-            for partition in topic.partitions
-        ],
-        title=f"{topic.name}  {topic.topic_id}",
-    )
+    show_things(_PARTITIONS, topic.partitions, title=f"{topic.name}  {topic.topic_id}")
     show_table(("setting", "value"), sorted(topic.config.items()))
 
 
@@ -117,9 +98,7 @@ async def describe(name: str, as_json: bool, url: str) -> None:
 @click.option("--partitions", type=int, help="the new number of partitions; it can only grow")
 @click.option("--config", "--set", "configs", multiple=True, metavar="NAME=VALUE", help="repeatable")
 @click.option("--reset", multiple=True, metavar="NAME", help="set back to the default; repeatable")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def alter(
     name: str, partitions: int | None, configs: tuple[str, ...], reset: tuple[str, ...], as_json: bool, url: str
 ) -> None:
@@ -127,7 +106,7 @@ async def alter(
     if partitions is None and not configs and not reset:
         raise click.UsageError("give --partitions, --config or --reset")
     request = UpdateTopicRequest(partitions=partitions, config=key_values(configs, "--config"), reset=list(reset))
-    show_topic(await ask(url, apis.UPDATE_TOPIC, request, topic=name), "changed", as_json)
+    show_topic(await answered(url, apis.UPDATE_TOPIC, as_json, request, topic=name), "changed")
 
 
 LOG_END: Final = -1
@@ -137,19 +116,15 @@ LOG_END: Final = -1
 @name_argument
 @click.argument("before", metavar="PARTITION:OFFSET...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="do not ask for confirmation")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def delete_records(name: str, before: tuple[str, ...], yes: bool, as_json: bool, url: str) -> None:
     """Delete the records of topic NAME below an offset: 0:100 below 100 in partition 0, 1:end all of partition 1."""
     partitions = [_before(text) for text in before]
     confirm(f"delete records of {name} below {', '.join(before)}?", yes)
-    answer = await ask(url, apis.DELETE_RECORDS, DeleteRecordsRequest(partitions=partitions), topic=name)
-    if as_json:
-        echo_json(answer)
+    deleted = await answered(url, apis.DELETE_RECORDS, as_json, DeleteRecordsRequest(partitions=partitions), topic=name)
+    if deleted is None:
         return
-    deleted = decode(answer, apis.DELETE_RECORDS)
-    show_table(("partition", "log start"), [(entry.partition, entry.log_start_offset) for entry in deleted.partitions])
+    show_things({"partition": "partition", "log start": "log_start_offset"}, deleted.partitions)
 
 
 def _before(text: str) -> DeleteRecordsPartition:
@@ -164,9 +139,7 @@ def _before(text: str) -> DeleteRecordsPartition:
 @click.command()
 @name_argument
 @click.option("--yes", is_flag=True, help="do not ask for confirmation")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def delete(name: str, yes: bool, as_json: bool, url: str) -> None:
     """Delete the topic NAME with its records and the state of all groups in it."""
     confirm(f"delete {name} and all of its records?", yes)

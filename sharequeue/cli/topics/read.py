@@ -8,7 +8,7 @@ import click
 
 from sharequeue.cli.commands import INTERRUPTED
 from sharequeue.cli.login import client_of
-from sharequeue.cli.output import json_option, outside, run, url_option
+from sharequeue.cli.output import asks_gateway, outside
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.cli.topics.administration import name_argument
 from sharequeue.client.consuming.deliveries import Delivery
@@ -116,9 +116,7 @@ class Reading:
     "--max-records", type=click.IntRange(min=1), help="stop after this many records; otherwise at the log end"
 )
 @click.option("--follow", "-f", is_flag=True, help="print new records too, until Ctrl-C")
-@json_option
-@url_option
-@run
+@asks_gateway
 async def read(
     name: str,
     partition: int | None,
