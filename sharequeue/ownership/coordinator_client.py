@@ -164,6 +164,10 @@ class CoordinatorClient:
         body = await self.exchange(api, request, key=key, **options)
         return None if api.response is None else decoded(api, body, f"the {self.kind} coordinator")
 
+    async def of_group(self, api: Api, group_id: str, request: Any = None, *, deadline_s: float | None = None) -> Any:
+        """As `call`, about a group, which is all that the path names."""
+        return await self.call(api, request, key=group_id, path={"group": group_id}, deadline_s=deadline_s)
+
     async def exchange(
         self,
         api: Api,

@@ -12,11 +12,7 @@ import click
 from sharequeue.cli.groups.choosing import each_group, force_option, one_or_all_groups
 from sharequeue.cli.output import ask, asks_gateway, decode, echo_json, say, show_table
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.groups import (
-    ResetOffsetsResult,
-    ResetShareGroupOffsetsRequest,
-    ResetTopic,
-)
+from sharequeue.protocol.messages.groups import ResetOffsetsResult, ResetShareGroupOffsetsRequest, ResetTopic
 
 
 @click.command("reset-offsets")

@@ -16,13 +16,7 @@ from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import SettledBatch, SharePartitionKey
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.delivery.acknowledging import (
-    APPLIED,
-    AtPartition,
-    Outcomes,
-    Writes,
-    check_all,
-)
+from sharequeue_gateway.delivery.acknowledging import APPLIED, AtPartition, Outcomes, Writes, check_all
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch

@@ -6,9 +6,10 @@ Each name is looked up once, even if a request repeats it a million times.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
+from sharequeue.protocol.errors import InvalidTopic, NotLeaderOrFollower, UnknownTopicOrPartition
 from sharequeue.protocol.messages.records import TopicPartitions
-from sharequeue.protocol.types import MAX_ERRORS, MAX_INT32, MAX_PARTITIONS_NAMED, topic_name_fault
+from sharequeue.protocol.types import MAX_ERRORS, MAX_INT32, MAX_PARTITIONS_NAMED, SharePartitionKey, topic_name_fault
+from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_http.application.endpoint import Call
@@ -117,3 +118,24 @@ async def partition_of(call: Call, metadata: Metadata, topic_id: str | None = No
     if partition is None:
         raise InvalidRequest(f"a partition is a number from 0 to {MAX_INT32}, not {quoted(text)!r}")
     return await metadata.topic_with(call.path["topic"], partition, topic_id), partition
+
+
+async def led_here(
+    metadata: Metadata, cluster: Cluster, group_id: str, named: Sequence[TopicPartitions]
+) -> tuple[list[tuple[KnownTopic, int]], list[PartitionFault]]:
+    """The partitions of another gateway's request that this gateway leads; the others become faults."""
+    partitions: list[tuple[KnownTopic, int]] = []
+    faults: list[PartitionFault] = []
+    for entry in named:
+        try:
+            topic = await metadata.topic(entry.topic)
+        except ApiError as error:
+            faults += [PartitionFault(entry.topic, partition, error) for partition in entry.partitions]
+            continue
+        for partition in entry.partitions:
+            if cluster.leads(SharePartitionKey(group_id, topic.topic_id, partition)):
+                partitions.append((topic, partition))
+            else:
+                moved = NotLeaderOrFollower(f"{cluster.me.node_id} does not lead this share-partition")
+                faults.append(PartitionFault(entry.topic, partition, moved))
+    return partitions, faults

@@ -55,13 +55,7 @@ class TopicsApi:
             topic_id=topic.topic_id,
             config=dict(topic.config),
             partitions=[
-                PartitionOffsets(
-                    partition=partition,
-                    log_start_offset=found.log_start_offset,
-                    last_stable_offset=found.last_stable_offset,
-                    log_end_offset=found.log_end_offset,
-                )
-                for partition, found in sorted(offsets.items())
+                PartitionOffsets(partition=partition, **found._asdict()) for partition, found in sorted(offsets.items())
             ],
         )
 

@@ -7,8 +7,8 @@ gateway does not answer.
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from msgspec import structs
@@ -43,6 +43,7 @@ from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.runs import LeftLocks, RestoredLock
 from sharequeue_http.answer import JSON, Answer
+from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError
 
 LeftBy = dict[SharePartitionKey, list[LeftLocks]]
@@ -93,30 +94,38 @@ class GatewayClient:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
+    def _relay(
+        self,
+        node: Node,
+        api: Api,
+        group_id: str,
+        request: Any,
+        wait_s: float = 0.0,
+        headers: Mapping[str, str] | None = None,
+    ) -> Coroutine[Any, Any, tuple[bytes, Mapping[str, str]]]:
+        """Call a gateway once about a group; the answer stays bytes. `wait_s`: for how long the request may wait."""
+        return self._cluster.client(node).relay(
+            api, request, path={"group": group_id}, headers=headers, deadline_s=wait_s + ANSWER_S, retry=False
+        )
+
+    def _call(
+        self, node: Node, api: Api, group_id: str, request: Any, deadline_s: float = ANSWER_S
+    ) -> Coroutine[Any, Any, Any]:
+        """Call a gateway once about a group. Returns: its message."""
+        return self._cluster.client(node).call(
+            api, request, path={"group": group_id}, deadline_s=deadline_s, retry=False
+        )
+
     async def fetch_in_session(self, node: Node, group_id: str, request: FetchRequest, principal: str) -> Answer:
         """`principal`: the client's; empty if this gateway asks for no keys."""
         wait_s = (DEFAULT_MAX_WAIT_MS if request.max_wait_ms is None else min(request.max_wait_ms, MAX_WAIT_MS)) / 1000
-        body, headers = await self._cluster.client(node).relay(
-            apis.FETCH_IN_SESSION,
-            request,
-            path={"group": group_id},
-            headers=_of(principal),
-            deadline_s=wait_s + ANSWER_S,
-            retry=False,
-        )
+        body, headers = await self._relay(node, apis.FETCH_IN_SESSION, group_id, request, wait_s, _of(principal))
         return Answer(body, headers=_relayed(headers))
 
     async def acknowledge_in_session(
         self, node: Node, group_id: str, request: AcknowledgeRequest, principal: str
     ) -> Answer:
-        body, headers = await self._cluster.client(node).relay(
-            apis.ACKNOWLEDGE_IN_SESSION,
-            request,
-            path={"group": group_id},
-            headers=_of(principal),
-            deadline_s=ANSWER_S,
-            retry=False,
-        )
+        body, headers = await self._relay(node, apis.ACKNOWLEDGE_IN_SESSION, group_id, request, 0, _of(principal))
         return Answer(body, headers=_relayed(headers))
 
     async def release(self, node: Node, group_id: str, member_id: str, partitions: Partitions) -> None:
@@ -125,22 +134,15 @@ class GatewayClient:
 
     async def fetch(self, node: Node, group_id: str, request: LeaderFetchRequest) -> LeaderAnswer:
         """Returns: a LeaderFetchResponse."""
-        body, headers = await self._cluster.client(node).relay(
-            apis.FETCH_FROM_LEADER,
-            request,
-            path={"group": group_id},
-            deadline_s=request.max_wait_ms / 1000 + ANSWER_S,
-            retry=False,
-        )
+        wait_s = request.max_wait_ms / 1000
+        body, headers = await self._relay(node, apis.FETCH_FROM_LEADER, group_id, request, wait_s)
         too_few = tuple(map(int, headers.get(TOO_FEW, "").split()))
         return LeaderAnswer(body, ENDED in headers, too_few)
 
     async def acknowledge(
         self, node: Node, group_id: str, request: LeaderAcknowledgeRequest
     ) -> list[AcknowledgementResult]:
-        answer: AcknowledgeResponse = await self._cluster.client(node).call(
-            apis.ACKNOWLEDGE_AT_LEADER, request, path={"group": group_id}, deadline_s=ANSWER_S, retry=False
-        )
+        answer: AcknowledgeResponse = await self._call(node, apis.ACKNOWLEDGE_AT_LEADER, group_id, request)
         return answer.results
 
     async def await_records(self, node: Node, group_id: str, partitions: Partitions, seconds: float) -> bool:
@@ -149,26 +151,16 @@ class GatewayClient:
         Returns: whether the group was reset or deleted.
         """
         request = AwaitRecordsRequest(topic_partitions=by_topic(partitions), max_wait_ms=int(seconds * 1000))
-        _, headers = await self._cluster.client(node).relay(
-            apis.AWAIT_RECORDS, request, path={"group": group_id}, deadline_s=seconds + ANSWER_S, retry=False
-        )
+        _, headers = await self._relay(node, apis.AWAIT_RECORDS, group_id, request, seconds)
         return ENDED in headers
 
     async def held(self, node: Node, group_id: str, request: HeldRequest) -> bytes:
         """Returns: a LeaderFetchResponse."""
-        body, _ = await self._cluster.client(node).relay(
-            apis.HELD_AT_LEADER,
-            request,
-            path={"group": group_id},
-            deadline_s=request.max_wait_ms / 1000 + ANSWER_S,
-            retry=False,
-        )
+        body, _ = await self._relay(node, apis.HELD_AT_LEADER, group_id, request, request.max_wait_ms / 1000)
         return body
 
     async def hold(self, node: Node, group_id: str, request: HoldRequest) -> HoldResponse:
-        answer: HoldResponse = await self._cluster.client(node).call(
-            apis.HOLD_AT_LEADER, request, path={"group": group_id}, deadline_s=ANSWER_S, retry=False
-        )
+        answer: HoldResponse = await self._call(node, apis.HOLD_AT_LEADER, group_id, request)
         return answer
 
     async def transaction_ended(self, node: Node, transaction_id: str, keys: Sequence[SharePartitionKey]) -> None:
@@ -178,13 +170,8 @@ class GatewayClient:
         )
 
     async def take_stream(self, node: Node, group_id: str, member_id: str) -> TakeStreamResponse:
-        answer: TakeStreamResponse = await self._cluster.client(node).call(
-            apis.TAKE_STREAM,
-            TakeStreamRequest(member_id=member_id),
-            path={"group": group_id},
-            deadline_s=TAKE_S,
-            retry=False,
-        )
+        request = TakeStreamRequest(member_id=member_id)
+        answer: TakeStreamResponse = await self._call(node, apis.TAKE_STREAM, group_id, request, TAKE_S)
         return answer
 
     async def in_flight(self, node: Node, group_id: str, query: InFlightQuery) -> ListInFlightResponse:

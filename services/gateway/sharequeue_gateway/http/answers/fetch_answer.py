@@ -8,6 +8,7 @@ import msgspec
 from sharequeue.protocol.errors import KAFKA_CODES
 from sharequeue.protocol.messages.problems import AcknowledgementResult, PartitionError
 from sharequeue.protocol.messages.records import PartitionLeader
+from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
 from sharequeue_gateway.record_log.record_batch import RecordBatch, holding
 from sharequeue_gateway.share_partition.machine import AcquiredRange
@@ -95,6 +96,14 @@ def _records(batches: Sequence[RecordBatch], first_offset: int, last_offset: int
         if (part := batch.slice(max(first_offset, batch.base_offset), min(last_offset, batch.last_offset)))
     ]
     return slices[0] if len(slices) == 1 else b",".join(slices)
+
+
+def leaders_here(acquired: Iterable[AcquiredRecords], me: Node) -> list[PartitionLeader]:
+    """Name this gateway as the leader of the share-partitions of some records."""
+    return [
+        PartitionLeader(topic=item.led.topic_name, partition=item.led.key.partition, node_id=me.node_id, url=me.url)
+        for item in acquired
+    ]
 
 
 def partition_error(fault: PartitionFault) -> PartitionError:

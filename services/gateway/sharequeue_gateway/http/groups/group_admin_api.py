@@ -6,8 +6,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
-import msgspec
-
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import (
@@ -44,9 +42,6 @@ from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
 
-_summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
-_altered: Final = msgspec.json.Decoder(AlterShareGroupOffsetsResponse)
-
 ADMIN_DEADLINE_S: Final = 25.0
 """It covers three slow steps of the group coordinator: ask every gateway, write the state, have every gateway
 unload."""
@@ -67,21 +62,16 @@ class GroupAdminApi:
     async def delete(self, call: Call) -> Empty:
         query: InUseQuery = call.request
         group_id = checked_group_id(call.path["group"])
-        await self._coordinator.exchange(
-            apis.DELETE_SHARE_GROUP, query, key=group_id, path={"group": group_id}, deadline_s=ADMIN_DEADLINE_S
-        )
+        await self._coordinator.of_group(apis.DELETE_SHARE_GROUP, group_id, query, deadline_s=ADMIN_DEADLINE_S)
         return Empty()
 
     async def delete_offsets(self, call: Call) -> Empty:
         query: InUseQuery = call.request
         group_id = checked_group_id(call.path["group"])
         topic = await self._metadata.topic(call.path["topic"])
-        await self._coordinator.exchange(
-            apis.DELETE_SHARE_GROUP_OFFSETS,
-            query,
-            key=group_id,
-            path={"group": group_id, "topic": topic.name},
-            deadline_s=ADMIN_DEADLINE_S,
+        path = {"group": group_id, "topic": topic.name}
+        await self._coordinator.call(
+            apis.DELETE_SHARE_GROUP_OFFSETS, query, key=group_id, path=path, deadline_s=ADMIN_DEADLINE_S
         )
         return Empty()
 
@@ -136,10 +126,8 @@ class GroupAdminApi:
     async def _standing(self, group_id: str, *, may_be_new: bool) -> dict[Place, int]:
         """The start offsets of the group, by (topic id, partition); −1 if it has none yet. Raises: GroupIdNotFound."""
         try:
-            summary = _summary.decode(
-                await self._coordinator.exchange(
-                    apis.GROUP_SUMMARY, GroupSummaryQuery(), key=group_id, path={"group": group_id}
-                )
+            summary: GroupSummaryResponse = await self._coordinator.of_group(
+                apis.GROUP_SUMMARY, group_id, GroupSummaryQuery()
             )
         except GroupIdNotFound:
             if not may_be_new:
@@ -245,16 +233,12 @@ class GroupAdminApi:
             ],
             force=force,
         )
-        body = await self._coordinator.exchange(
-            apis.ALTER_SHARE_GROUP_OFFSETS,
-            request,
-            key=group_id,
-            path={"group": group_id},
-            deadline_s=ADMIN_DEADLINE_S,
+        altered: AlterShareGroupOffsetsResponse = await self._coordinator.of_group(
+            apis.ALTER_SHARE_GROUP_OFFSETS, group_id, request, deadline_s=ADMIN_DEADLINE_S
         )
         return {
             (topics[topic.topic_id].name, partition.partition): error_of(partition.error_code, partition.error_message)
-            for topic in _altered.decode(body).topics
+            for topic in altered.topics
             for partition in topic.partitions
             if partition.error_code
         }

@@ -42,7 +42,6 @@ from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
 LOADED_AT_ONCE: Final = 100
-_summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
 PLACE: Final = msgspec.json.Decoder(tuple[PlainText, Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT32)]])
 """A topic and a partition, where a page ended."""
 
@@ -99,9 +98,7 @@ class InFlightApi:
             after_partition=partition,
             limit=query.page_size if query.partition is None else 1,
         )
-        summary = _summary.decode(
-            await self._coordinator.exchange(apis.GROUP_SUMMARY, limited, key=group_id, path={"group": group_id})
-        )
+        summary: GroupSummaryResponse = await self._coordinator.of_group(apis.GROUP_SUMMARY, group_id, limited)
         wanted = [
             (known, state.partition)
             for entry in summary.topics

@@ -37,7 +37,6 @@ GROUP_ID_NOT_FOUND: Final = 69
 _heartbeat: Final = msgspec.json.Decoder(HeartbeatResult)
 _list: Final = msgspec.json.Decoder(messages.ShareGroupList)
 _description: Final = msgspec.json.Decoder(messages.ShareGroupDescription)
-_left: Final = msgspec.json.Decoder(LeaveShareGroupResponse)
 
 
 @dataclass(eq=False)
@@ -81,7 +80,7 @@ class MembershipApi:
         if not 1 <= len(member_id) <= MAX_MEMBER_ID_LENGTH:
             raise InvalidRequest(f"a member id has 1 to {MAX_MEMBER_ID_LENGTH} characters")
         path = {"group": group_id, "member_id": member_id}
-        left = _left.decode(await self._coordinator.exchange(apis.LEAVE_GROUP, key=group_id, path=path))
+        left: LeaveShareGroupResponse = await self._coordinator.call(apis.LEAVE_GROUP, key=group_id, path=path)
         request = GroupTopicsRequest(topics=left.topics)
         answers: list[ReleaseMemberResponse | BaseException] = await asyncio.gather(
             self._group_use.release(group_id, member_id, left.topics),

@@ -30,12 +30,12 @@ from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError
 
 HOLD: Final = b"retention.hold"
 """In a change of the settings that say how long a group holds the log: it is to be in force when it is answered."""
 _config: Final = msgspec.json.Decoder(dict[str, str])
-_summary: Final = msgspec.json.Decoder(GroupSummaryResponse)
 
 
 @dataclass(eq=False)
@@ -50,16 +50,12 @@ class GroupsApi:
     _share_coordinators: ShareStateClient
     _tokens: PageTokens
 
-    async def get_config(self, call: Call) -> Answer:
+    async def get_config(self, call: Call, api: Api = apis.GET_SHARE_GROUP_CONFIG) -> Answer:
         group_id = checked_group_id(call.path["group"])
-        return Answer(
-            await self._coordinator.exchange(apis.GET_SHARE_GROUP_CONFIG, key=group_id, path={"group": group_id})
-        )
+        return Answer(await self._coordinator.exchange(api, key=group_id, path={"group": group_id}))
 
     async def get_service_config(self, call: Call) -> Answer:
-        group_id = checked_group_id(call.path["group"])
-        api = apis.GET_SHARE_GROUP_SERVICE_CONFIG
-        return Answer(await self._coordinator.exchange(api, key=group_id, path={"group": group_id}))
+        return await self.get_config(call, apis.GET_SHARE_GROUP_SERVICE_CONFIG)
 
     async def update_config(self, call: Call) -> Answer:
         group_id = checked_group_id(call.path["group"])
@@ -84,9 +80,7 @@ class GroupsApi:
         if query.page_token is not None:
             place = self._tokens.place(query.page_token, PLACE, "listShareGroupOffsets")
             limited.after_topic, limited.after_partition = place
-        summary = _summary.decode(
-            await self._coordinator.exchange(apis.GROUP_SUMMARY, limited, key=group_id, path={"group": group_id})
-        )
+        summary: GroupSummaryResponse = await self._coordinator.of_group(apis.GROUP_SUMMARY, group_id, limited)
         holds = await self._readers.holds_of(group_id)
         open_dead_letters = await self._dead_letters.open_counts(group_id)
         topics = []

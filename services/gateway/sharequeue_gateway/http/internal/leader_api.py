@@ -1,11 +1,9 @@
 """The calls between gateways: one gateway calls the leader of share-partitions."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import (
     ENDED,
     TOO_FEW,
@@ -23,27 +21,23 @@ from sharequeue.protocol.messages.leaders import (
     YieldResponse,
 )
 from sharequeue.protocol.messages.operations import Empty
-from sharequeue.protocol.messages.records import (
-    AcknowledgeResponse,
-    PartitionLeader,
-    TopicPartitions,
-)
+from sharequeue.protocol.messages.records import AcknowledgeResponse
 from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
-from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
+from sharequeue_gateway.cluster.metadata import Metadata, Partitions
 from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of
-from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, FetchLimits, PartitionFault
+from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, FetchLimits
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.holding import Holder
 from sharequeue_gateway.delivery.waiting import Life
-from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
+from sharequeue_gateway.http.answers.fetch_answer import fetch_answer, leaders_here
+from sharequeue_gateway.http.named_partitions import led_here
 from sharequeue_gateway.leader.loading.hand_over import HandOver
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.routing.sessions import Sessions
 from sharequeue_gateway.share_partition.turns import levels_of
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.application.endpoint import Call
-from sharequeue_http.forms.errors import ApiError
 
 _ENDED: Final = (JSON, (ENDED.encode(), b"1"))
 
@@ -66,7 +60,7 @@ class LeaderApi:
     async def fetch(self, call: Call) -> Answer:
         request: LeaderFetchRequest = call.request
         group_id, member_id = call.path["group"], request.member_id
-        partitions, faults = await self._led(group_id, request.topic_partitions)
+        partitions, faults = await led_here(self.metadata, self.cluster, group_id, request.topic_partitions)
         asked = self._asked(group_id, request, partitions, waits=not any(fault.led_elsewhere for fault in faults))
         waiting = self.fetcher.fetches.new(call.exchange)
         acquired: list[AcquiredRecords] = []
@@ -78,7 +72,6 @@ class LeaderApi:
                 self.fetcher.give_back(member_id, acquired)
         finally:
             waiting.close()
-        me = self.cluster.me
         body = fetch_answer(
             member_id,
             self.metadata.lock_duration_ms(group_id),
@@ -87,12 +80,7 @@ class LeaderApi:
             0,
             faults,
             with_records=request.with_records,
-            leaders=[
-                PartitionLeader(
-                    topic=item.led.topic_name, partition=item.led.key.partition, node_id=me.node_id, url=me.url
-                )
-                for item in acquired
-            ],
+            leaders=leaders_here(acquired, self.cluster.me),
             paused=not acquired and self.metadata.paused(group_id),
         )
         if waiting.life is Life.ENDED:
@@ -132,7 +120,7 @@ class LeaderApi:
     async def await_records(self, call: Call) -> Answer:
         request: AwaitRecordsRequest = call.request
         group_id = call.path["group"]
-        partitions, faults = await self._led(group_id, request.topic_partitions)
+        partitions, faults = await led_here(self.metadata, self.cluster, group_id, request.topic_partitions)
         if faults:
             raise faults[0].error
         waiting = self.fetcher.fetches.new(call.exchange)
@@ -148,7 +136,7 @@ class LeaderApi:
     async def release(self, call: Call) -> Empty:
         request: ReleaseMemberRequest = call.request
         group_id = call.path["group"]
-        partitions, _ = await self._led(group_id, request.topic_partitions)
+        partitions, _ = await led_here(self.metadata, self.cluster, group_id, request.topic_partitions)
         await self.sessions.release_here(group_id, request.member_id, partitions)
         return Empty()
 
@@ -189,23 +177,3 @@ class LeaderApi:
             for led in await self.hand_over.yield_to_next(keys)
         ]
         return YieldResponse(held=held)
-
-    async def _led(
-        self, group_id: str, named: Sequence[TopicPartitions]
-    ) -> tuple[list[tuple[KnownTopic, int]], list[PartitionFault]]:
-        """The partitions of a request that this gateway leads; the others become faults."""
-        partitions: list[tuple[KnownTopic, int]] = []
-        faults: list[PartitionFault] = []
-        for entry in named:
-            try:
-                topic = await self.metadata.topic(entry.topic)
-            except ApiError as error:
-                faults += [PartitionFault(entry.topic, partition, error) for partition in entry.partitions]
-                continue
-            for partition in entry.partitions:
-                if self.cluster.leads(SharePartitionKey(group_id, topic.topic_id, partition)):
-                    partitions.append((topic, partition))
-                else:
-                    moved = NotLeaderOrFollower(f"{self.cluster.me.node_id} does not lead this share-partition")
-                    faults.append(PartitionFault(entry.topic, partition, moved))
-        return partitions, faults

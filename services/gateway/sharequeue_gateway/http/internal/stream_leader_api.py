@@ -2,20 +2,19 @@
 
 from dataclasses import dataclass
 
-from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import HeldRequest, TakeStreamRequest, TakeStreamResponse
-from sharequeue.protocol.messages.records import PartitionLeader
-from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
+from sharequeue.protocol.messages.records import TopicPartitions
+from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.delivery.held_records import HeldRecords, OffsetsOf
 from sharequeue_gateway.delivery.waiting import WaitingFetches
-from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
+from sharequeue_gateway.http.answers.fetch_answer import fetch_answer, leaders_here
+from sharequeue_gateway.http.named_partitions import led_here
 from sharequeue_gateway.routing.streams import Streams
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.application.endpoint import Call
-from sharequeue_http.forms.errors import ApiError
 
 
 @dataclass(eq=False)
@@ -45,21 +44,15 @@ class StreamLeaderApi:
         held, more_faults = await self._held.look(
             group_id, member_id, ranges, with_records=request.with_records, settling=request.settling
         )
-        me = self._cluster.me
-        leaders = [
-            PartitionLeader(topic=item.led.topic_name, partition=item.led.key.partition, node_id=me.node_id, url=me.url)
-            for item in held
-        ]
-        lock_duration_ms = self._metadata.lock_duration_ms(group_id)
         body = fetch_answer(
             member_id,
-            lock_duration_ms,
+            self._metadata.lock_duration_ms(group_id),
             held,
             (),
             0,
             [*faults, *more_faults],
             with_records=request.with_records,
-            leaders=leaders,
+            leaders=leaders_here(held, self._cluster.me),
         )
         return Answer(body, headers=(JSON,))
 
@@ -69,20 +62,14 @@ class StreamLeaderApi:
 
     async def _led(self, group_id: str, request: HeldRequest) -> tuple[list[OffsetsOf], list[PartitionFault]]:
         """The ranges of share-partitions that this gateway leads; the others become faults, one for each partition."""
-        ranges: list[OffsetsOf] = []
-        faults: dict[tuple[str, int], PartitionFault] = {}
+        named: dict[str, dict[int, None]] = {}
         for part in request.ranges:
-            place = part.topic, part.partition
-            if place in faults:
-                continue
-            try:
-                topic = await self._metadata.topic(part.topic)
-            except ApiError as error:
-                faults[place] = PartitionFault(*place, error)
-                continue
-            if self._cluster.leads(SharePartitionKey(group_id, topic.topic_id, part.partition)):
-                ranges.append(OffsetsOf(topic, part.partition, part.first_offset, part.last_offset))
-            else:
-                moved = NotLeaderOrFollower(f"{self._cluster.me.node_id} does not lead this share-partition")
-                faults[place] = PartitionFault(*place, moved)
-        return ranges, list(faults.values())
+            named.setdefault(part.topic, {})[part.partition] = None
+        asked = [TopicPartitions(topic=topic, partitions=list(partitions)) for topic, partitions in named.items()]
+        led, faults = await led_here(self._metadata, self._cluster, group_id, asked)
+        topics = {(topic.name, partition): topic for topic, partition in led}
+        return [
+            OffsetsOf(topic, part.partition, part.first_offset, part.last_offset)
+            for part in request.ranges
+            if (topic := topics.get((part.topic, part.partition))) is not None
+        ], faults

@@ -46,6 +46,8 @@ from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import InvalidRequest
 
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
+_CHANGED: Final = {"hour", "group_id", "deliveries", "times_to_accept", "dead_letters"}
+"""The fields of a total that an entry has in another form."""
 _LAST_HOUR: Final = 2**31 - 1
 _TopicId = Annotated[str, Meta(pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 _place: Final = msgspec.json.Decoder(
@@ -151,18 +153,11 @@ class ActivityApi:
 
 def _entry(total: ActivityTotal) -> ActivityEntry:
     bounds = {bucket: bounds_of(bucket) for bucket in total.times_to_accept}
+    plain = {name: value for name, value in total._asdict().items() if name not in _CHANGED}
     return ActivityEntry(
+        **plain,
         hour_ms=total.hour * HOUR_MS,
         group_id=total.group_id or msgspec.UNSET,
-        topic=total.topic,
-        topic_id=total.topic_id,
-        partition=total.partition,
-        produced=total.produced,
-        delivered=total.delivered,
-        accepted=total.accepted,
-        released=total.released,
-        rejected=total.rejected,
-        expired=total.expired,
         deliveries=[
             DeliveryCount(delivery_count=count, records=records) for count, records in total.deliveries.items()
         ],
