@@ -16,24 +16,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.access.keys import ID_BYTES, KEY_ID, SECRET_BYTES, Key, make_key
 from sharequeue.protocol.access.rights import ANONYMOUS, ANY_NAME, CLUSTER_NAME
 from sharequeue.protocol.errors import InvalidGroupId, InvalidTopic, ResourceNotFound
-from sharequeue.protocol.messages.access import (
-    MAX_KEYS,
-    MAX_RIGHTS,
-    AccessResponse,
-    Acl,
-    AclList,
-    AddAclsRequest,
-    CreatedKey,
-    CreateKeyRequest,
-    KeyDescription,
-    KeyList,
-    ListAclsQuery,
-    ListKeysQuery,
-    RevokedKeys,
-    RevokeKeysRequest,
-    RotateKeyRequest,
-    StoredKey,
-)
+from sharequeue.protocol.messages import access as messages
 from sharequeue.protocol.types import MAX_NAME_LENGTH, group_id_fault, topic_name_fault
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import InvalidRequest, Throttled
@@ -45,8 +28,8 @@ KEPT_MS: Final = 30 * 24 * 3600 * 1000
 
 _NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _HOLDS: Final = f"revoked_at_ms IS NULL AND (expires_at_ms IS NULL OR expires_at_ms > {_NOW_MS})"
-_DESCRIBED: Final = ", ".join(KeyDescription.__struct_fields__)
-_RIGHT: Final = ", ".join(Acl.__struct_fields__)
+_DESCRIBED: Final = ", ".join(messages.KeyDescription.__struct_fields__)
+_RIGHT: Final = ", ".join(messages.Acl.__struct_fields__)
 _FITS: Final = " AND ".join(f"{member} = coalesce(${n}, {member})" for n, member in enumerate(_RIGHT.split(", "), 1))
 
 
@@ -56,7 +39,7 @@ async def revision(connection: Connection) -> int:
     return found
 
 
-async def read_all(connection: Connection) -> AccessResponse:
+async def read_all(connection: Connection) -> messages.AccessResponse:
     """All keys that hold and all rights, as of one moment."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         number = await revision(connection)
@@ -64,8 +47,8 @@ async def read_all(connection: Connection) -> AccessResponse:
             f"""SELECT key_id, encode(digest, 'hex') AS digest, principal, expires_at_ms FROM groups.access_keys
                 WHERE {_HOLDS}"""
         )
-        rights = await acls(connection, ListAclsQuery())
-    return AccessResponse(revision=number, keys=[StoredKey(**row) for row in rows], acls=rights)
+        rights = await acls(connection, messages.ListAclsQuery())
+    return messages.AccessResponse(revision=number, keys=[messages.StoredKey(**row) for row in rows], acls=rights)
 
 
 async def _begin_change(connection: Connection) -> int:
@@ -87,14 +70,16 @@ def new_key() -> Key:
     return make_key(secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES))
 
 
-async def create_key(connection: Connection, request: CreateKeyRequest) -> CreatedKey:
+async def create_key(connection: Connection, request: messages.CreateKeyRequest) -> messages.CreatedKey:
     """Make and store a key. Raises: InvalidRequest: it has ended already; Throttled: MAX_KEYS hold."""
     key = new_key()
     await _insert_key(connection, key, request, from_environment=False)
-    return CreatedKey(key=key.text, key_id=key.key_id, principal=request.principal, expires_at_ms=request.expires_at_ms)
+    return messages.CreatedKey(
+        key=key.text, key_id=key.key_id, principal=request.principal, expires_at_ms=request.expires_at_ms
+    )
 
 
-async def store_key(connection: Connection, key: Key, request: CreateKeyRequest) -> KeyDescription:
+async def store_key(connection: Connection, key: Key, request: messages.CreateKeyRequest) -> messages.KeyDescription:
     """Store a key that was made elsewhere. One that is stored already stays as it is, also if it was revoked.
 
     Raises: as `create_key`; InvalidRequest: another key or another principal has its id.
@@ -109,14 +94,16 @@ async def store_key(connection: Connection, key: Key, request: CreateKeyRequest)
     return stored
 
 
-async def _insert_key(connection: Connection, key: Key, request: CreateKeyRequest, *, from_environment: bool) -> None:
+async def _insert_key(
+    connection: Connection, key: Key, request: messages.CreateKeyRequest, *, from_environment: bool
+) -> None:
     now_ms = await _begin_change(connection)
     if request.expires_at_ms is not None and request.expires_at_ms <= now_ms:
         raise InvalidRequest("the key would have ended", pointers=[("/expires_at_ms", "must lie in the future")])
     if request.principal == ANONYMOUS:
         raise InvalidRequest(f"{ANONYMOUS} is the caller without a key: give the key another principal")
-    if await connection.fetchval(f"SELECT count(*) FROM groups.access_keys WHERE {_HOLDS}") >= MAX_KEYS:
-        raise Throttled(f"{MAX_KEYS} keys hold, and there may be no more: revoke some")
+    if await connection.fetchval(f"SELECT count(*) FROM groups.access_keys WHERE {_HOLDS}") >= messages.MAX_KEYS:
+        raise Throttled(f"{messages.MAX_KEYS} keys hold, and there may be no more: revoke some")
     await connection.execute(
         """INSERT INTO groups.access_keys
              (key_id, digest, principal, description, from_environment, created_at_ms, expires_at_ms)
@@ -136,7 +123,7 @@ async def _insert_key(connection: Connection, key: Key, request: CreateKeyReques
     await _note(connection)
 
 
-async def rotate_key(connection: Connection, key_id: str, request: RotateKeyRequest) -> CreatedKey:
+async def rotate_key(connection: Connection, key_id: str, request: messages.RotateKeyRequest) -> messages.CreatedKey:
     """Make another key of the same principal, and end this one after `overlap_ms`.
 
     Raises: ResourceNotFound: there is no such key, or it has ended; as `create_key`.
@@ -151,10 +138,10 @@ async def rotate_key(connection: Connection, key_id: str, request: RotateKeyRequ
     )
     if row is None:
         raise ResourceNotFound(f"no key that holds has the id {key_id}")
-    return await create_key(connection, CreateKeyRequest(**row, expires_at_ms=request.expires_at_ms))
+    return await create_key(connection, messages.CreateKeyRequest(**row, expires_at_ms=request.expires_at_ms))
 
 
-async def revoke_key(connection: Connection, key_id: str) -> KeyDescription:
+async def revoke_key(connection: Connection, key_id: str) -> messages.KeyDescription:
     """Revoke a key. One that was revoked stays as it is. Raises: ResourceNotFound."""
     _check_id(key_id)
     now_ms = await _begin_change(connection)
@@ -183,14 +170,14 @@ def _check_id(key_id: str) -> None:
         raise ResourceNotFound("the id of a key has 16 characters of 0-9 and a-f: those after `sq_`")
 
 
-async def _describe_key(connection: Connection, key_id: str) -> KeyDescription:
+async def _describe_key(connection: Connection, key_id: str) -> messages.KeyDescription:
     row = await connection.fetchrow(f"SELECT {_DESCRIBED} FROM groups.access_keys WHERE key_id = $1", key_id)
     if row is None:
         raise ResourceNotFound(f"no key has the id {key_id}")
-    return KeyDescription(**row)
+    return messages.KeyDescription(**row)
 
 
-async def list_keys(connection: Connection, query: ListKeysQuery) -> KeyList:
+async def list_keys(connection: Connection, query: messages.ListKeysQuery) -> messages.KeyList:
     """A page of the keys, by id."""
     rows = await connection.fetch(
         f"""SELECT {_DESCRIBED} FROM groups.access_keys WHERE key_id > $1 AND principal = coalesce($2, principal)
@@ -199,8 +186,8 @@ async def list_keys(connection: Connection, query: ListKeysQuery) -> KeyList:
         query.principal,
         query.page_size + 1,
     )
-    page = [KeyDescription(**row) for row in rows[: query.page_size]]
-    return KeyList(keys=page, next_page_token=page[-1].key_id if len(rows) > len(page) else None)
+    page = [messages.KeyDescription(**row) for row in rows[: query.page_size]]
+    return messages.KeyList(keys=page, next_page_token=page[-1].key_id if len(rows) > len(page) else None)
 
 
 async def note_uses(connection: Connection, used_at_ms: Mapping[str, int]) -> None:
@@ -217,7 +204,7 @@ async def note_uses(connection: Connection, used_at_ms: Mapping[str, int]) -> No
 # Rights
 
 
-async def add_acls(connection: Connection, wanted: Sequence[Acl]) -> list[Acl]:
+async def add_acls(connection: Connection, wanted: Sequence[messages.Acl]) -> list[messages.Acl]:
     """Add rights; those that are there stay. Returns: the wanted ones.
 
     Raises: InvalidTopic, InvalidGroupId, InvalidRequest: nothing can have the name; Throttled: there are MAX_RIGHTS.
@@ -231,20 +218,22 @@ async def add_acls(connection: Connection, wanted: Sequence[Acl]) -> list[Acl]:
             ON CONFLICT DO NOTHING RETURNING 1""",
         *map(list, zip(*map(msgspec.structs.astuple, wanted), strict=True)),
     )
-    if added and await connection.fetchval("SELECT count(*) FROM groups.acls") > MAX_RIGHTS:
-        raise Throttled(f"there may be {MAX_RIGHTS} rights: remove some, or give one for the beginning of many names")
+    if added and await connection.fetchval("SELECT count(*) FROM groups.acls") > messages.MAX_RIGHTS:
+        raise Throttled(
+            f"there may be {messages.MAX_RIGHTS} rights: remove some, or give one for the beginning of many names"
+        )
     if added:
         await _note(connection)
     return list(wanted)
 
 
-async def acls(connection: Connection, query: ListAclsQuery) -> list[Acl]:
+async def acls(connection: Connection, query: messages.ListAclsQuery) -> list[messages.Acl]:
     """The rights that have the members of a query, by principal."""
     found = f"SELECT {_RIGHT} FROM groups.acls WHERE {_FITS} ORDER BY {_RIGHT}"
-    return [Acl(**row) for row in await connection.fetch(found, *msgspec.structs.astuple(query))]
+    return [messages.Acl(**row) for row in await connection.fetch(found, *msgspec.structs.astuple(query))]
 
 
-async def remove_acls(connection: Connection, query: ListAclsQuery) -> list[Acl]:
+async def remove_acls(connection: Connection, query: messages.ListAclsQuery) -> list[messages.Acl]:
     """Remove the rights that have the members of a query. Returns: those. Raises: InvalidRequest: it has no member."""
     members = msgspec.structs.astuple(query)
     if not any(members):
@@ -253,10 +242,10 @@ async def remove_acls(connection: Connection, query: ListAclsQuery) -> list[Acl]
     rows = await connection.fetch(f"DELETE FROM groups.acls WHERE {_FITS} RETURNING {_RIGHT}", *members)
     if rows:
         await _note(connection)
-    return sorted((Acl(**row) for row in rows), key=msgspec.structs.astuple)
+    return sorted((messages.Acl(**row) for row in rows), key=msgspec.structs.astuple)
 
 
-def _check(acl: Acl) -> None:
+def _check(acl: messages.Acl) -> None:
     """Raises: InvalidTopic, InvalidGroupId, InvalidRequest: nothing can have the name."""
     name, prefixed = acl.resource_name, acl.pattern_type == "PREFIXED"
     if acl.resource_type == "CLUSTER":
@@ -282,20 +271,22 @@ class Act(NamedTuple):
     run: Callable[[Connection, Mapping[str, str], Any], Awaitable[Any]]
 
 
-async def _revoke_keys(connection: Connection, _: Mapping[str, str], request: RevokeKeysRequest) -> RevokedKeys:
-    return RevokedKeys(revoked_count=await revoke_keys(connection, request.made_before_ms))
+async def _revoke_keys(
+    connection: Connection, _: Mapping[str, str], request: messages.RevokeKeysRequest
+) -> messages.RevokedKeys:
+    return messages.RevokedKeys(revoked_count=await revoke_keys(connection, request.made_before_ms))
 
 
-async def _add_acls(connection: Connection, _: Mapping[str, str], request: AddAclsRequest) -> AclList:
-    return AclList(acls=await add_acls(connection, request.acls))
+async def _add_acls(connection: Connection, _: Mapping[str, str], request: messages.AddAclsRequest) -> messages.AclList:
+    return messages.AclList(acls=await add_acls(connection, request.acls))
 
 
-async def _list_acls(connection: Connection, _: Mapping[str, str], query: ListAclsQuery) -> AclList:
-    return AclList(acls=await acls(connection, query))
+async def _list_acls(connection: Connection, _: Mapping[str, str], query: messages.ListAclsQuery) -> messages.AclList:
+    return messages.AclList(acls=await acls(connection, query))
 
 
-async def _remove_acls(connection: Connection, _: Mapping[str, str], query: ListAclsQuery) -> AclList:
-    return AclList(acls=await remove_acls(connection, query))
+async def _remove_acls(connection: Connection, _: Mapping[str, str], query: messages.ListAclsQuery) -> messages.AclList:
+    return messages.AclList(acls=await remove_acls(connection, query))
 
 
 ACTS: Final = (

@@ -11,16 +11,7 @@ from sharequeue.cli.output import echo_json, length_ms, moment_ms, say, show_tab
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.access.keys import KEY_ID, parse_key
-from sharequeue.protocol.messages.access import (
-    CreatedKey,
-    CreateKeyRequest,
-    KeyDescription,
-    KeyList,
-    ListKeysQuery,
-    RevokedKeys,
-    RevokeKeysRequest,
-    RotateKeyRequest,
-)
+from sharequeue.protocol.messages import access as messages
 from sharequeue.protocol.types import MAX_PAGE_SIZE
 
 
@@ -58,10 +49,10 @@ async def create(
 ) -> None:
     """Make a key and print it. It is not stored as it is, so nobody can show it again."""
     request = message(
-        CreateKeyRequest, principal=principal, expires_at_ms=_ends_at_ms(expires_in), description=description
+        messages.CreateKeyRequest, principal=principal, expires_at_ms=_ends_at_ms(expires_in), description=description
     )
     if variable is None:
-        created: CreatedKey = await place.call(apis.CREATE_KEY, request)
+        created: messages.CreatedKey = await place.call(apis.CREATE_KEY, request)
         _show_created(created, as_json)
         return
     if place.database_url is None:
@@ -84,7 +75,7 @@ def generate() -> None:
     click.echo(new_key().text)
 
 
-def _show_created(created: CreatedKey, as_json: bool) -> None:
+def _show_created(created: messages.CreatedKey, as_json: bool) -> None:
     if as_json:
         echo_json(created)
         return
@@ -98,16 +89,16 @@ def _show_created(created: CreatedKey, as_json: bool) -> None:
 @in_place
 async def list_keys(principal: str | None, place: Place, as_json: bool) -> None:
     """List keys, without what would let anybody use them."""
-    query = message(ListKeysQuery, principal=principal, page_size=MAX_PAGE_SIZE)
-    found: list[KeyDescription] = []
+    query = message(messages.ListKeysQuery, principal=principal, page_size=MAX_PAGE_SIZE)
+    found: list[messages.KeyDescription] = []
     while True:
-        page: KeyList = await place.call(apis.LIST_KEYS, query)
+        page: messages.KeyList = await place.call(apis.LIST_KEYS, query)
         found += page.keys
         if page.next_page_token is None:
             break
         query.page_token = page.next_page_token
     if as_json:
-        echo_json(KeyList(keys=found))
+        echo_json(messages.KeyList(keys=found))
         return
     show_table(
         ("KEY-ID", "PRINCIPAL", "CREATED", "EXPIRES", "REVOKED", "LAST-USED", "DESCRIPTION"),
@@ -131,15 +122,15 @@ async def revoke(key_id: str | None, all_before: str | None, place: Place, as_js
     """Revoke the key KEY_ID, or all keys made before a time. No gateway takes it 5 seconds later."""
     if (key_id is None) == (all_before is None):
         raise click.UsageError("name a KEY_ID or --all-before")
-    answer: KeyDescription | RevokedKeys
+    answer: messages.KeyDescription | messages.RevokedKeys
     if all_before is not None:
-        request = message(RevokeKeysRequest, made_before_ms=moment_ms(all_before, "--all-before"))
+        request = message(messages.RevokeKeysRequest, made_before_ms=moment_ms(all_before, "--all-before"))
         answer = await place.call(apis.REVOKE_KEYS, request)
     else:
         answer = await place.call(apis.REVOKE_KEY, key_id=str(key_id))
     if as_json:
         echo_json(answer)
-    elif isinstance(answer, RevokedKeys):
+    elif isinstance(answer, messages.RevokedKeys):
         say(f"revoked {answer.revoked_count} keys")
     else:
         say(f"revoked the key {answer.key_id} of {answer.principal}")
@@ -153,6 +144,6 @@ async def revoke(key_id: str | None, all_before: str | None, place: Place, as_js
 async def rotate(key_id: str, overlap: str, expires_in: str | None, place: Place, as_json: bool) -> None:
     """Make another key of the principal of KEY_ID, and print it. The old key ends after the overlap."""
     request = message(
-        RotateKeyRequest, overlap_ms=length_ms(overlap, "--overlap"), expires_at_ms=_ends_at_ms(expires_in)
+        messages.RotateKeyRequest, overlap_ms=length_ms(overlap, "--overlap"), expires_at_ms=_ends_at_ms(expires_in)
     )
     _show_created(await place.call(apis.ROTATE_KEY, request, key_id=key_id), as_json)

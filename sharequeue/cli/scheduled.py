@@ -26,13 +26,7 @@ from sharequeue.client import NewRecord
 from sharequeue.client.new_record import encode_record
 from sharequeue.client.scheduling import When, timed
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.scheduled import (
-    CancelledRecords,
-    CancelScheduledRequest,
-    ListScheduledQuery,
-    ScheduledList,
-    ScheduledListing,
-)
+from sharequeue.protocol.messages import scheduled as messages
 from sharequeue.protocol.types import MAX_CANCELLED
 
 _COLUMNS: Final[Columns] = {
@@ -83,16 +77,16 @@ async def add(
 @asks_gateway
 async def list_some(topic: str, limit: int, as_json: bool, url: str) -> None:
     """List and count the scheduled records of TOPIC, the next one due first."""
-    listed: list[ScheduledListing] = []
+    listed: list[messages.ScheduledListing] = []
     count = 0
-    query = ListScheduledQuery(page_size=min(limit, 1000))
+    query = messages.ListScheduledQuery(page_size=min(limit, 1000))
     async for page in pages(url, apis.LIST_SCHEDULED_RECORDS, query, topic=topic):
         listed += page.scheduled
         count = page.scheduled_count
         if len(listed) >= limit:
             break
     if as_json:
-        echo_json(ScheduledList(scheduled=listed[:limit], scheduled_count=count))
+        echo_json(messages.ScheduledList(scheduled=listed[:limit], scheduled_count=count))
         return
     show_things(_COLUMNS, listed[:limit])
     say(f"{count} scheduled in {topic}")
@@ -112,14 +106,14 @@ async def cancel(topic: str, schedules: tuple[str, ...], key: str | None, as_jso
     while more:
         part = list(schedules[place : place + MAX_CANCELLED])
         place += MAX_CANCELLED
-        request = CancelScheduledRequest(schedule_ids=part, key=key)
-        answer: CancelledRecords = decode(
+        request = messages.CancelScheduledRequest(schedule_ids=part, key=key)
+        answer: messages.CancelledRecords = decode(
             await ask(url, apis.CANCEL_SCHEDULED_RECORDS, request, topic=topic), apis.CANCEL_SCHEDULED_RECORDS
         )
         cancelled += answer.cancelled
         more = answer.more or place < len(schedules)
     if as_json:
-        echo_json(CancelledRecords(cancelled=cancelled))
+        echo_json(messages.CancelledRecords(cancelled=cancelled))
         return
     missing = len(schedules) - len(cancelled)
     say(f"{len(cancelled)} cancelled" + (f"; {missing} not found" if missing > 0 else ""))

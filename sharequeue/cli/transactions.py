@@ -8,15 +8,7 @@ import click
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.output import Columns, answered, asks_gateway, echo_json, pages, say, show_things
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.transactions import (
-    EndedTransaction,
-    EndedTransactionListing,
-    EndTransactionRequest,
-    ListTransactionsQuery,
-    TransactionDescription,
-    TransactionList,
-    TransactionListing,
-)
+from sharequeue.protocol.messages import transactions as messages
 
 _NAMES: Final[Columns] = {
     "transaction": "transaction_id",
@@ -72,14 +64,14 @@ async def list_some(
     url: str,
 ) -> None:
     """List open transactions, the oldest first; or those that have ended, the last one first."""
-    query = ListTransactionsQuery(
+    query = messages.ListTransactionsQuery(
         state=state,
         transactional_id=transactional_id,
         transactional_id_prefix=prefix,
         older_than_ms=round(older_than * 1000),
     )
-    listed: list[TransactionListing] = []
-    ended: list[EndedTransactionListing] = []
+    listed: list[messages.TransactionListing] = []
+    ended: list[messages.EndedTransactionListing] = []
     more = False
     async for page in pages(url, apis.LIST_TRANSACTIONS, query):
         listed += page.transactions
@@ -88,7 +80,7 @@ async def list_some(
         if more:
             break
     if as_json:
-        echo_json(TransactionList(transactions=listed, ended=ended[:limit]))
+        echo_json(messages.TransactionList(transactions=listed, ended=ended[:limit]))
     elif query.state == "open":
         show_things(_OPEN, listed)
     else:
@@ -102,7 +94,7 @@ async def list_some(
 @asks_gateway
 async def describe(transaction: str, as_json: bool, url: str) -> None:
     """Describe the transaction with the id TRANSACTION: its state, and where it wrote while it is open."""
-    found: TransactionDescription | None = await answered(
+    found: messages.TransactionDescription | None = await answered(
         url, apis.DESCRIBE_TRANSACTION, as_json, transaction=transaction
     )
     if found is None:
@@ -126,8 +118,8 @@ async def describe(transaction: str, as_json: bool, url: str) -> None:
 @asks_gateway
 async def abort(transaction: str, as_json: bool, url: str) -> None:
     """Abort the transaction with the id TRANSACTION as an operator. The next call of its producer is refused."""
-    ended: EndedTransaction | None = await answered(
-        url, apis.TERMINATE_TRANSACTION, as_json, EndTransactionRequest(), transaction=transaction
+    ended: messages.EndedTransaction | None = await answered(
+        url, apis.TERMINATE_TRANSACTION, as_json, messages.EndTransactionRequest(), transaction=transaction
     )
     if ended is None:
         return

@@ -11,20 +11,8 @@ import msgspec
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import KAFKA_CODES, CoordinatorLoadInProgress, NotCoordinator
+from sharequeue.protocol.messages import share_state as messages
 from sharequeue.protocol.messages.operations import Readiness
-from sharequeue.protocol.messages.share_state import (
-    GroupState,
-    PartitionState,
-    PartitionStateResult,
-    ShareStateRequest,
-    ShareStateResponse,
-    TopicDeletedRequest,
-    TopicDeletedResponse,
-    TopicState,
-    TopicStateResult,
-    WriteBatchRequest,
-    WriteBatchResponse,
-)
 from sharequeue.protocol.shards import share_key
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import CALL, Tries
@@ -37,17 +25,17 @@ MOST_ASKED: Final = 2000
 ELSEWHERE: Final = frozenset(KAFKA_CODES[error.error] for error in (CoordinatorLoadInProgress, NotCoordinator))
 """Answered by an instance that is not the owner, before it did anything."""
 
-_decode_write: Final = msgspec.json.Decoder(WriteBatchResponse).decode
+_decode_write: Final = msgspec.json.Decoder(messages.WriteBatchResponse).decode
 
 
 class Entry(NamedTuple):
     """One share-partition of a request."""
 
     key: SharePartitionKey
-    state: PartitionState
+    state: messages.PartitionState
 
 
-Send = Callable[[str | None, Sequence[Entry], float], Awaitable[list[PartitionStateResult]]]
+Send = Callable[[str | None, Sequence[Entry], float], Awaitable[list[messages.PartitionStateResult]]]
 
 
 class ShareStateClient(CoordinatorClient):
@@ -79,10 +67,10 @@ class ShareStateClient(CoordinatorClient):
         self,
         api: Api,
         group_id: str,
-        wanted: Mapping[str, Iterable[PartitionState]],
+        wanted: Mapping[str, Iterable[messages.PartitionState]],
         *,
         deadline_s: float | None = None,
-    ) -> dict[SharePartitionKey, PartitionStateResult]:
+    ) -> dict[SharePartitionKey, messages.PartitionStateResult]:
         """A state call of one group, about partitions by topic id. Returns: each share-partition's own result, in
         order. Raises: as `results`."""
         entries = [
@@ -95,35 +83,35 @@ class ShareStateClient(CoordinatorClient):
 
     async def results(
         self, api: Api, group_id: str, entries: Sequence[Entry], *, deadline_s: float | None = None
-    ) -> list[PartitionStateResult]:
+    ) -> list[messages.PartitionStateResult]:
         """As `state`, about entries, which may name a share-partition more than once. A partition whose owner has moved
         is asked of the new owner. Raises: ApiError: no owner answered."""
 
-        async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[PartitionStateResult]:
-            request = ShareStateRequest(group_id=group_id, topics=_by_topic(part))
-            answer: ShareStateResponse = await self.call(api, request, key=key, deadline_s=seconds)
+        async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[messages.PartitionStateResult]:
+            request = messages.ShareStateRequest(group_id=group_id, topics=_by_topic(part))
+            answer: messages.ShareStateResponse = await self.call(api, request, key=key, deadline_s=seconds)
             return _topic_results(request.topics, answer.results)
 
         return await self._split(entries, send, deadline_s)
 
     async def read(
         self, group_id: str, wanted: Iterable[SharePartitionKey], leader_epoch: int, from_offset: int = 0
-    ) -> dict[SharePartitionKey, PartitionStateResult]:
+    ) -> dict[SharePartitionKey, messages.PartitionStateResult]:
         """A page of the states of share-partitions of one group; `next_offset` says where the next one begins.
 
         All pages of one state have the same `version`, or it was written in between.
         Raises: ApiError: no owner answered.
         """
-        asked: dict[str, list[PartitionState]] = {}
+        asked: dict[str, list[messages.PartitionState]] = {}
         for key in wanted:
             asked.setdefault(key.topic_id, []).append(
-                PartitionState(partition=key.partition, leader_epoch=leader_epoch, from_offset=from_offset)
+                messages.PartitionState(partition=key.partition, leader_epoch=leader_epoch, from_offset=from_offset)
             )
         return await self.state(apis.READ_STATE, group_id, asked)
 
     async def write_batch(
-        self, request: WriteBatchRequest, *, deadline_s: float | None = None
-    ) -> list[PartitionStateResult]:
+        self, request: messages.WriteBatchRequest, *, deadline_s: float | None = None
+    ) -> list[messages.PartitionStateResult]:
         """Writes of several groups. The caller repeats those that were refused because their owner has changed.
 
         Returns: each share-partition's own result, in order. Raises: ApiError: no owner answered.
@@ -143,21 +131,23 @@ class ShareStateClient(CoordinatorClient):
         return results
 
     async def _write_to_owners(
-        self, request: WriteBatchRequest, deadline_s: float | None
-    ) -> list[PartitionStateResult]:
+        self, request: messages.WriteBatchRequest, deadline_s: float | None
+    ) -> list[messages.PartitionStateResult]:
         """As `write_batch`, cut by owner."""
         entries = _entries(request)
 
-        async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[PartitionStateResult]:
-            body = request if len(part) == len(entries) else WriteBatchRequest(groups=_groups(part))
-            answer: WriteBatchResponse = await self.call(apis.WRITE_STATE_BATCH, body, key=key, deadline_s=seconds)
+        async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[messages.PartitionStateResult]:
+            body = request if len(part) == len(entries) else messages.WriteBatchRequest(groups=_groups(part))
+            answer: messages.WriteBatchResponse = await self.call(
+                apis.WRITE_STATE_BATCH, body, key=key, deadline_s=seconds
+            )
             return _results(body, answer)
 
         return await self._split(entries, send, deadline_s, repeat=False)
 
     async def _split(
         self, entries: Sequence[Entry], send: Send, deadline_s: float | None, *, repeat: bool = True
-    ) -> list[PartitionStateResult]:
+    ) -> list[messages.PartitionStateResult]:
         """Send the entries to their owners side by side.
 
         Args:
@@ -165,7 +155,7 @@ class ShareStateClient(CoordinatorClient):
         """
         deadline_s = self._deadline_s if deadline_s is None else deadline_s
         deadline, tries = time.monotonic() + deadline_s, Tries(CALL, deadline_s - SHORTEST_ATTEMPT_S)
-        results: dict[int, PartitionStateResult] = {}
+        results: dict[int, messages.PartitionStateResult] = {}
         waiting: list[int] = list(range(len(entries)))
         while True:
             parts = await self._by_owner([entries[place].key for place in waiting], deadline)
@@ -210,9 +200,9 @@ class ShareStateClient(CoordinatorClient):
         await self.learn()
         left = set(range(self._count))
         for url in sorted({owner.url for owner in self._owners.values()}):
-            answer: TopicDeletedResponse = await self._client(url).call(
+            answer: messages.TopicDeletedResponse = await self._client(url).call(
                 apis.TOPIC_STATE_DELETED,
-                TopicDeletedRequest(topic_id=topic_id),
+                messages.TopicDeletedRequest(topic_id=topic_id),
                 deadline_s=max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S),
                 retry=False,
             )
@@ -226,22 +216,24 @@ def _cut(key: str | None, places: Sequence[int]) -> list[tuple[str | None, list[
     return [(key, list(places[start : start + MOST_ASKED])) for start in range(0, len(places), MOST_ASKED)]
 
 
-def _failed(partition: int, error: ApiError) -> PartitionStateResult:
+def _failed(partition: int, error: ApiError) -> messages.PartitionStateResult:
     """The result of a share-partition whose owner gave none. COORDINATOR_NOT_AVAILABLE: the call may have happened, or
     may still happen."""
     refused = error.definite and not error.error.retriable
     error_code = KAFKA_CODES[(error if refused else CoordinatorNotAvailable).error]
-    return PartitionStateResult(partition=partition, error_code=error_code, error_message=error.detail)
+    return messages.PartitionStateResult(partition=partition, error_code=error_code, error_message=error.detail)
 
 
-def _results(request: WriteBatchRequest, answer: WriteBatchResponse) -> list[PartitionStateResult]:
+def _results(
+    request: messages.WriteBatchRequest, answer: messages.WriteBatchResponse
+) -> list[messages.PartitionStateResult]:
     """The results of an answer, which must be about exactly the share-partitions of its request, in their order.
 
     Raises: ApiError, not definite: it is about others, so nothing is known of those of the request.
     """
     if len(answer.groups) != len(request.groups):
         raise _mixed_up()
-    results: list[PartitionStateResult] = []
+    results: list[messages.PartitionStateResult] = []
     for asked, answered in zip(request.groups, answer.groups, strict=True):
         if asked.group_id != answered.group_id:
             raise _mixed_up()
@@ -249,11 +241,13 @@ def _results(request: WriteBatchRequest, answer: WriteBatchResponse) -> list[Par
     return results
 
 
-def _topic_results(asked: Sequence[TopicState], answered: Sequence[TopicStateResult]) -> list[PartitionStateResult]:
+def _topic_results(
+    asked: Sequence[messages.TopicState], answered: Sequence[messages.TopicStateResult]
+) -> list[messages.PartitionStateResult]:
     """As `_results`, for the topics of one group."""
     if len(asked) != len(answered):
         raise _mixed_up()
-    results: list[PartitionStateResult] = []
+    results: list[messages.PartitionStateResult] = []
     for topic, result in zip(asked, answered, strict=True):
         if topic.topic_id != result.topic_id or len(topic.partitions) != len(result.partitions):
             raise _mixed_up()
@@ -268,7 +262,7 @@ def _mixed_up() -> ApiError:
     return ApiError("the share coordinator answered for other share-partitions than it was asked for")
 
 
-def _entries(request: WriteBatchRequest) -> list[Entry]:
+def _entries(request: messages.WriteBatchRequest) -> list[Entry]:
     return [
         Entry(SharePartitionKey(group.group_id, topic.topic_id or "", state.partition), state)
         for group in request.groups
@@ -277,16 +271,16 @@ def _entries(request: WriteBatchRequest) -> list[Entry]:
     ]
 
 
-def _by_topic(entries: Iterable[Entry]) -> list[TopicState]:
+def _by_topic(entries: Iterable[Entry]) -> list[messages.TopicState]:
     """Entries of one group as topics, in order; the same topic comes again where it does in the entries."""
     return [
-        TopicState(topic_id=topic_id, partitions=[entry.state for entry in group])
+        messages.TopicState(topic_id=topic_id, partitions=[entry.state for entry in group])
         for topic_id, group in itertools.groupby(entries, key=lambda entry: entry.key.topic_id)
     ]
 
 
-def _groups(entries: Iterable[Entry]) -> list[GroupState]:
+def _groups(entries: Iterable[Entry]) -> list[messages.GroupState]:
     return [
-        GroupState(group_id=group_id, topics=_by_topic(group))
+        messages.GroupState(group_id=group_id, topics=_by_topic(group))
         for group_id, group in itertools.groupby(entries, key=lambda entry: entry.key.group_id)
     ]

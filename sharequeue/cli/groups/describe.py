@@ -7,16 +7,7 @@ import click
 from sharequeue.cli.groups.choosing import all_groups_option, groups_argument, named_groups
 from sharequeue.cli.output import asks_gateway, echo_json, explain, pages, say, show_table
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.groups import (
-    DescribeShareGroupQuery,
-    ListOffsetsQuery,
-    ListShareGroupsQuery,
-    MemberAssignment,
-    ShareGroupDescription,
-    ShareGroupList,
-    ShareGroupListing,
-    ShareGroupOffsets,
-)
+from sharequeue.protocol.messages import groups as messages
 from sharequeue_http.forms.errors import ApiError
 
 
@@ -58,15 +49,15 @@ async def describe(
 
 
 async def _show_all(url: str, as_json: bool) -> None:
-    query = ListShareGroupsQuery(work=True)
+    query = messages.ListShareGroupsQuery(work=True)
     groups = [group async for page in pages(url, apis.LIST_SHARE_GROUPS, query) for group in page.groups]
     if as_json:
-        echo_json(ShareGroupList(groups=groups))
+        echo_json(messages.ShareGroupList(groups=groups))
     else:
         _show_work(groups)
 
 
-def _show_work(groups: list[ShareGroupListing] | list[ShareGroupDescription]) -> None:
+def _show_work(groups: list[messages.ShareGroupListing] | list[messages.ShareGroupDescription]) -> None:
     """One line for each group."""
     heads = ("GROUP", "STATE", "PAUSED", "READY", "OLDEST", "HELD", "DELAYED", "DYING", "DEAD-LETTERS", "WORKERS")
     rows = [
@@ -95,8 +86,8 @@ def _age(seconds: int) -> str:
 
 
 async def _describe_offsets(url: str, group_id: str, verbose: bool, as_json: bool) -> None:
-    listed = pages(url, apis.LIST_SHARE_GROUP_OFFSETS, ListOffsetsQuery(), group=group_id)
-    offsets = ShareGroupOffsets(topics=[topic async for page in listed for topic in page.topics])
+    listed = pages(url, apis.LIST_SHARE_GROUP_OFFSETS, messages.ListOffsetsQuery(), group=group_id)
+    offsets = messages.ShareGroupOffsets(topics=[topic async for page in listed for topic in page.topics])
     if as_json:
         echo_json(offsets)
         return
@@ -125,9 +116,9 @@ def _known(value: int) -> object:
 
 async def _describe(url: str, group_id: str, verbose: bool, as_json: bool, *, members: bool, state: bool) -> None:
     described = [
-        page async for page in pages(url, apis.DESCRIBE_SHARE_GROUP, DescribeShareGroupQuery(), group=group_id)
+        page async for page in pages(url, apis.DESCRIBE_SHARE_GROUP, messages.DescribeShareGroupQuery(), group=group_id)
     ]
-    group: ShareGroupDescription = described[0]
+    group: messages.ShareGroupDescription = described[0]
     group.members = [member for page in described for member in page.members]
     if as_json:
         group.next_page_token = None
@@ -148,7 +139,7 @@ async def _describe(url: str, group_id: str, verbose: bool, as_json: bool, *, me
             say(f"Share group '{group_id}' has no active members.")
 
 
-def _show_members(group: ShareGroupDescription, verbose: bool) -> None:
+def _show_members(group: messages.ShareGroupDescription, verbose: bool) -> None:
     epoch = ("MEMBER-EPOCH",) if verbose else ()
     rows = [
         (
@@ -165,6 +156,6 @@ def _show_members(group: ShareGroupDescription, verbose: bool) -> None:
     show_table(("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", *epoch, "ASSIGNMENT"), rows)
 
 
-def _assigned(assignment: MemberAssignment) -> str:
+def _assigned(assignment: messages.MemberAssignment) -> str:
     """`topic:0,1;other:2`."""
     return ";".join(f"{entry.topic}:{','.join(map(str, entry.partitions))}" for entry in assignment.topic_partitions)

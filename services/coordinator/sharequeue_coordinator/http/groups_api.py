@@ -6,6 +6,7 @@ from urllib.parse import unquote
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import PAUSED
 from sharequeue.protocol.errors import KAFKA_CODES, GroupIdNotFound, UnknownMemberId, checked_group_id
+from sharequeue.protocol.messages import groups as messages
 from sharequeue.protocol.messages.cluster import (
     CLIENT_HOST,
     CLIENT_ID,
@@ -13,21 +14,6 @@ from sharequeue.protocol.messages.cluster import (
     AlterShareGroupOffsetsResponse,
     LeaveShareGroupResponse,
     TopicIdPartitions,
-)
-from sharequeue.protocol.messages.groups import (
-    AssignedPartitions,
-    DescribeShareGroupQuery,
-    HeartbeatResult,
-    InUseQuery,
-    ListShareGroupsQuery,
-    MemberAssignment,
-    ShareGroupDescription,
-    ShareGroupHeartbeatRequest,
-    ShareGroupList,
-    ShareGroupListing,
-    ShareGroupMember,
-    ShareGroupServiceConfig,
-    UpdateShareGroupConfigRequest,
 )
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue_coordinator.coordinator import GroupCoordinator
@@ -72,8 +58,8 @@ class GroupsApi:
 
     # Members
 
-    async def heartbeat(self, call: Call) -> HeartbeatResult:
-        request: ShareGroupHeartbeatRequest = call.request
+    async def heartbeat(self, call: Call) -> messages.HeartbeatResult:
+        request: messages.ShareGroupHeartbeatRequest = call.request
         names = request.subscribed_topic_names
         heartbeat = Heartbeat(
             request.member_id,
@@ -84,20 +70,20 @@ class GroupsApi:
             call.header(CLIENT_HOST) or "",
         )
         answer = await self._members.heartbeat(checked_group_id(call.path["group"]), heartbeat)
-        return HeartbeatResult(
+        return messages.HeartbeatResult(
             member_id=answer.member_id,
             member_epoch=answer.member_epoch,
             heartbeat_interval_ms=answer.heartbeat_interval_ms,
             assignment=None if answer.assignment is None else self._assignment(answer.assignment),
         )
 
-    def _assignment(self, assignment: Assignment) -> MemberAssignment:
+    def _assignment(self, assignment: Assignment) -> messages.MemberAssignment:
         assigned = [
-            AssignedPartitions(topic=topic.name, topic_id=topic_id, partitions=sorted(partitions))
+            messages.AssignedPartitions(topic=topic.name, topic_id=topic_id, partitions=sorted(partitions))
             for topic_id, partitions in assignment.items()
             if (topic := self._metadata.by_id.get(topic_id)) is not None
         ]
-        return MemberAssignment(topic_partitions=sorted(assigned, key=lambda entry: entry.topic))
+        return messages.MemberAssignment(topic_partitions=sorted(assigned, key=lambda entry: entry.topic))
 
     async def leave(self, call: Call) -> LeaveShareGroupResponse:
         group_id = checked_group_id(call.path["group"])
@@ -112,8 +98,8 @@ class GroupsApi:
 
     # Listing
 
-    async def list_groups(self, call: Call) -> ShareGroupList:
-        query: ListShareGroupsQuery = call.request
+    async def list_groups(self, call: Call) -> messages.ShareGroupList:
+        query: messages.ListShareGroupsQuery = call.request
         states = _states(query.state)
         listed = await self._query(
             store.page,
@@ -122,9 +108,9 @@ class GroupsApi:
             [state is ShareGroupState.STABLE for state in states if state is not ShareGroupState.DEAD],
         )
         page = listed[: query.page_size]
-        return ShareGroupList(
+        return messages.ShareGroupList(
             groups=[
-                ShareGroupListing(
+                messages.ShareGroupListing(
                     group_id=group_id,
                     type="share",
                     state=ShareGroupState.STABLE if has_members else ShareGroupState.EMPTY,
@@ -135,8 +121,8 @@ class GroupsApi:
             next_page_token=page[-1][0] if len(listed) > len(page) else None,
         )
 
-    async def describe(self, call: Call) -> ShareGroupDescription:
-        query: DescribeShareGroupQuery = call.request
+    async def describe(self, call: Call) -> messages.ShareGroupDescription:
+        query: messages.DescribeShareGroupQuery = call.request
         group_id = checked_group_id(call.path["group"])
         machine = (await self._groups.find(group_id)).machine
         if not machine.exists:
@@ -150,7 +136,7 @@ class GroupsApi:
             room -= len(page[-1].subscribed_topic_names) + sum(map(len, page[-1].assignment.values()))
             if room <= 0:
                 break
-        return ShareGroupDescription(
+        return messages.ShareGroupDescription(
             group_id=group_id,
             state=machine.state,
             group_epoch=machine.epochs.group_epoch,
@@ -158,7 +144,7 @@ class GroupsApi:
             assignor_name=ASSIGNOR_NAME,
             member_count=len(machine.members),
             members=[
-                ShareGroupMember(
+                messages.ShareGroupMember(
                     member_id=member.member_id,
                     member_epoch=member.member_epoch,
                     client_id=member.client_id,
@@ -176,12 +162,12 @@ class GroupsApi:
     # Administration
 
     async def delete(self, call: Call) -> Empty:
-        query: InUseQuery = call.request
+        query: messages.InUseQuery = call.request
         await self._admin.delete(checked_group_id(call.path["group"]), force=query.force)
         return Empty()
 
     async def delete_offsets(self, call: Call) -> Empty:
-        query: InUseQuery = call.request
+        query: messages.InUseQuery = call.request
         topic = self._metadata.topic(call.path["topic"])
         await self._admin.delete_offsets(checked_group_id(call.path["group"]), topic, force=query.force)
         return Empty()
@@ -197,11 +183,11 @@ class GroupsApi:
     async def get_config(self, call: Call) -> dict[str, str]:
         return await self._configs.in_force(checked_group_id(call.path["group"]))
 
-    async def get_service_config(self, call: Call) -> ShareGroupServiceConfig:
+    async def get_service_config(self, call: Call) -> messages.ShareGroupServiceConfig:
         return await self._configs.service_config(checked_group_id(call.path["group"]))
 
     async def update_config(self, call: Call) -> dict[str, str]:
-        request: UpdateShareGroupConfigRequest = call.request
+        request: messages.UpdateShareGroupConfigRequest = call.request
         return await self._configs.update(checked_group_id(call.path["group"]), request.config, request.reset)
 
 

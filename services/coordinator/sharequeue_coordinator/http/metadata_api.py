@@ -2,22 +2,7 @@
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import checked_group_id
-from sharequeue.protocol.messages.cluster import (
-    DescribeTopicsRequest,
-    DescribeTopicsResponse,
-    Gateway,
-    GroupSummaryResponse,
-    InitializeSharePartitionsRequest,
-    InitializeSharePartitionsResponse,
-    LeaderEpochResponse,
-    MetadataChangesQuery,
-    MetadataChangesResponse,
-    NextLeaderEpochRequest,
-    RegisterGatewayRequest,
-    RegisterGatewayResponse,
-    RenewGatewayRequest,
-    RenewGatewayResponse,
-)
+from sharequeue.protocol.messages import cluster as messages
 from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_http.application.endpoint import Call, Handler
@@ -47,13 +32,15 @@ class MetadataApi:
 
     # Metadata
 
-    async def describe_topics(self, call: Call) -> DescribeTopicsResponse:
-        request: DescribeTopicsRequest = call.request
-        return DescribeTopicsResponse(topics=await self._metadata.describe_topics(request.names, request.topic_ids))
+    async def describe_topics(self, call: Call) -> messages.DescribeTopicsResponse:
+        request: messages.DescribeTopicsRequest = call.request
+        return messages.DescribeTopicsResponse(
+            topics=await self._metadata.describe_topics(request.names, request.topic_ids)
+        )
 
-    async def metadata_changes(self, call: Call) -> MetadataChangesResponse:
+    async def metadata_changes(self, call: Call) -> messages.MetadataChangesResponse:
         """Return what changed after a version. Waits if nothing did."""
-        query: MetadataChangesQuery = call.request
+        query: messages.MetadataChangesQuery = call.request
         feed = self._metadata.feed
         await self._metadata.lead()
         await feed.wait(query.since, min(query.max_wait_ms, MAX_WAIT_MS) / 1000)
@@ -62,13 +49,13 @@ class MetadataApi:
         generation, service = self._gateways.generation.number, dict(self._configs.service)
         access = self._metadata.access
         if changed is None:
-            return MetadataChangesResponse(
+            return messages.MetadataChangesResponse(
                 version=feed.version, generation=generation, access=access, service=service, reset=True
             )
         topic_ids, group_ids = changed
         known = self._metadata.known((), topic_ids)
         gone = set(topic_ids) - {topic.topic_id for topic in known}
-        return MetadataChangesResponse(
+        return messages.MetadataChangesResponse(
             version=feed.version,
             generation=generation,
             access=access,
@@ -80,31 +67,33 @@ class MetadataApi:
 
     # Gateways
 
-    async def register_gateway(self, call: Call) -> RegisterGatewayResponse:
-        request: RegisterGatewayRequest = call.request
+    async def register_gateway(self, call: Call) -> messages.RegisterGatewayResponse:
+        request: messages.RegisterGatewayRequest = call.request
         return await self._gateways.register(_gateway_of(request))
 
-    async def renew_gateway(self, call: Call) -> RenewGatewayResponse:
-        request: RenewGatewayRequest = call.request
+    async def renew_gateway(self, call: Call) -> messages.RenewGatewayResponse:
+        request: messages.RenewGatewayRequest = call.request
         return await self._gateways.renew(_gateway_of(request), leaving=request.leaving, known=request.generation)
 
-    async def next_leader_epoch(self, call: Call) -> LeaderEpochResponse:
-        request: NextLeaderEpochRequest = call.request
+    async def next_leader_epoch(self, call: Call) -> messages.LeaderEpochResponse:
+        request: messages.NextLeaderEpochRequest = call.request
         return await self._gateways.next_leader_epoch(request.node_id, request.generation, request.above)
 
     # Share-partitions
 
-    async def initialize(self, call: Call) -> InitializeSharePartitionsResponse:
-        request: InitializeSharePartitionsRequest = call.request
+    async def initialize(self, call: Call) -> messages.InitializeSharePartitionsResponse:
+        request: messages.InitializeSharePartitionsRequest = call.request
         checked_group_id(request.group_id)
         asked = {topic.topic_id: topic.partitions for topic in request.topics}
         initialized = await self._initializer.initialize(request.group_id, asked)
         config = await self._configs.stored(request.group_id)
-        return InitializeSharePartitionsResponse(config=config, service=dict(self._configs.service), topics=initialized)
+        return messages.InitializeSharePartitionsResponse(
+            config=config, service=dict(self._configs.service), topics=initialized
+        )
 
-    async def group_summary(self, call: Call) -> GroupSummaryResponse:
+    async def group_summary(self, call: Call) -> messages.GroupSummaryResponse:
         return await self._summaries.summary(checked_group_id(call.path["group"]), call.request)
 
 
-def _gateway_of(request: RegisterGatewayRequest | RenewGatewayRequest) -> Gateway:
-    return Gateway(node_id=request.node_id, url=request.url)
+def _gateway_of(request: messages.RegisterGatewayRequest | messages.RenewGatewayRequest) -> messages.Gateway:
+    return messages.Gateway(node_id=request.node_id, url=request.url)

@@ -16,15 +16,7 @@ from sharequeue import background
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.leases import NameTaken, OwnershipLost
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.cluster import (
-    GatewayGeneration,
-    LeaderEpochResponse,
-    NextLeaderEpochRequest,
-    RegisterGatewayRequest,
-    RegisterGatewayResponse,
-    RenewGatewayRequest,
-    RenewGatewayResponse,
-)
+from sharequeue.protocol.messages import cluster as messages
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import GATEWAY_LEASE, Tries
@@ -175,9 +167,9 @@ class Cluster:
         Raises: NameTaken: a gateway that lives at another address has this node id.
         """
         asked_s = time.monotonic()
-        request = RegisterGatewayRequest(node_id=self.me.node_id, url=self.me.url)
+        request = messages.RegisterGatewayRequest(node_id=self.me.node_id, url=self.me.url)
         try:
-            response: RegisterGatewayResponse = await self._coordinator.call(
+            response: messages.RegisterGatewayResponse = await self._coordinator.call(
                 apis.REGISTER_GATEWAY, request, key=CLUSTER
             )
         except InvalidRequest as error:
@@ -188,14 +180,18 @@ class Cluster:
             self._note_former(Generation(0, tuple(self.others())))
         return response.leader_epoch
 
-    async def next_leader_epoch(self, above: int) -> LeaderEpochResponse:
+    async def next_leader_epoch(self, above: int) -> messages.LeaderEpochResponse:
         """Take a leader epoch above every other and above a given one.
 
         Raises: NotLeaderOrFollower: there is a newer generation; `run` asks for it at once.
         """
-        request = NextLeaderEpochRequest(node_id=self.me.node_id, generation=self.generation.number, above=above)
+        request = messages.NextLeaderEpochRequest(
+            node_id=self.me.node_id, generation=self.generation.number, above=above
+        )
         try:
-            response: LeaderEpochResponse = await self._coordinator.call(apis.NEXT_LEADER_EPOCH, request, key=CLUSTER)
+            response: messages.LeaderEpochResponse = await self._coordinator.call(
+                apis.NEXT_LEADER_EPOCH, request, key=CLUSTER
+            )
         except ApiError:
             self._renew_now.set()
             raise
@@ -268,10 +264,10 @@ class Cluster:
         async with self._renewing:  # one at a time: an earlier renewal that arrives late would undo `leave`
             asked_s = time.monotonic()
             known = self.generation.number
-            request = RenewGatewayRequest(
+            request = messages.RenewGatewayRequest(
                 node_id=self.me.node_id, url=self.me.url, leaving=self._leaving, generation=known
             )
-            response: RenewGatewayResponse = await self._coordinator.call(
+            response: messages.RenewGatewayResponse = await self._coordinator.call(
                 apis.RENEW_GATEWAY, request, key=CLUSTER, deadline_s=self._lease_s / 2, retry=False
             )
             if not request.leaving:
@@ -282,7 +278,7 @@ class Cluster:
         self._lease_s = lease_ms / 1000
         self._lease_ends_s = asked_s + self._lease_s
 
-    async def _learn(self, learned: GatewayGeneration) -> None:
+    async def _learn(self, learned: messages.GatewayGeneration) -> None:
         known = self.generation
         if learned.number <= known.number:
             return
@@ -320,6 +316,6 @@ class Cluster:
             if client is not None:
                 await client.close()
 
-    def _generation_of(self, learned: GatewayGeneration) -> Generation:
+    def _generation_of(self, learned: messages.GatewayGeneration) -> Generation:
         nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in learned.gateways)
         return Generation(learned.number, nodes or (self.me,))

@@ -8,21 +8,9 @@ import msgspec
 
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
+from sharequeue.protocol.messages import scheduled as messages
 from sharequeue.protocol.messages.fields import TimestampMs
 from sharequeue.protocol.messages.operations import Empty
-from sharequeue.protocol.messages.scheduled import (
-    CancelledRecords,
-    CancelScheduledRequest,
-    ListScheduledQuery,
-    PutScheduleRequest,
-    ScheduledList,
-    ScheduledListing,
-    ScheduleId,
-    ScheduleList,
-    ScheduleRequest,
-    ScheduleSummary,
-    UpdateScheduleRequest,
-)
 from sharequeue.protocol.types import MAX_CANCELLED
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.access.owners import Owners
@@ -54,7 +42,7 @@ from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
 
 _BEGINNING: Final = (-1, "00000000-0000-0000-0000-000000000000")
-_place: Final = msgspec.json.Decoder(tuple[TimestampMs, ScheduleId])
+_place: Final = msgspec.json.Decoder(tuple[TimestampMs, messages.ScheduleId])
 _is_name: Final = re.compile(r"[a-zA-Z0-9._-]{1,100}").fullmatch
 _KEY: Final = re.compile(rb',"key":("(?:[^"\\]|\\.)*")')
 
@@ -90,7 +78,7 @@ class ScheduledApi:
 
     async def schedule(self, call: Call) -> Answer:
         """Schedule the records, all or none. The answer is made when they are durable."""
-        request: ScheduleRequest = call.request
+        request: messages.ScheduleRequest = call.request
         records, body = request.records, call.raw
         call.raw, call.request = b"", None
         large = len(body) > LARGE_BYTES
@@ -106,15 +94,15 @@ class ScheduledApi:
             self._mover.expect(due_in_ms)
         return Answer(answer)
 
-    async def list_some(self, call: Call) -> ScheduledList:
-        query: ListScheduledQuery = call.request
+    async def list_some(self, call: Call) -> messages.ScheduledList:
+        query: messages.ListScheduledQuery = call.request
         topic = await self._metadata.topic(call.path["topic"])
         after = _BEGINNING
         if query.page_token is not None:
             after = self._tokens.place(query.page_token, _place, "listScheduledRecords")
         found, count = await self._query(scheduled_store.list_some, topic.topic_id, after, query.page_size + 1)
         page = found[: query.page_size]
-        return ScheduledList(
+        return messages.ScheduledList(
             scheduled=[_listing(row) for row in page],
             scheduled_count=count,
             next_page_token=self._tokens.token((page[-1].deliver_at_ms, page[-1].schedule_id))
@@ -122,8 +110,8 @@ class ScheduledApi:
             else None,
         )
 
-    async def cancel(self, call: Call) -> CancelledRecords:
-        request: CancelScheduledRequest = call.request
+    async def cancel(self, call: Call) -> messages.CancelledRecords:
+        request: messages.CancelScheduledRequest = call.request
         if (request.key is None) == (not request.schedule_ids):
             raise InvalidRequest(
                 "give exactly one of schedule_ids and key",
@@ -132,12 +120,14 @@ class ScheduledApi:
         topic = await self._metadata.topic(call.path["topic"])
         which = request.schedule_ids if request.key is None else digest_of(request.key.encode())
         cancelled = await self._scheduled.cancel(topic.topic_id, which)
-        return CancelledRecords(cancelled=cancelled, more=request.key is not None and len(cancelled) == MAX_CANCELLED)
+        return messages.CancelledRecords(
+            cancelled=cancelled, more=request.key is not None and len(cancelled) == MAX_CANCELLED
+        )
 
     # Schedules
 
-    async def put(self, call: Call) -> ScheduleSummary:
-        request: PutScheduleRequest = call.request
+    async def put(self, call: Call) -> messages.ScheduleSummary:
+        request: messages.PutScheduleRequest = call.request
         name, record = call.path["name"], request.record
         if not _is_name(name):
             raise InvalidRequest(
@@ -163,8 +153,8 @@ class ScheduledApi:
         schedule = await self._schedules.get(*await self._place(call))
         return Answer(encode(_summary(schedule))[:-1] + schedule.tail)
 
-    async def update(self, call: Call) -> ScheduleSummary:
-        request: UpdateScheduleRequest = call.request
+    async def update(self, call: Call) -> messages.ScheduleSummary:
+        request: messages.UpdateScheduleRequest = call.request
         place = await self._place(call)
         return self._told(*await self._schedules.update(*place, request.paused, run=request.run))
 
@@ -172,10 +162,10 @@ class ScheduledApi:
         await self._schedules.delete(*await self._place(call))
         return Empty()
 
-    async def list_all(self, call: Call) -> ScheduleList:
+    async def list_all(self, call: Call) -> messages.ScheduleList:
         topic = await self._metadata.topic(call.path["topic"])
         found = await self._query(schedule_store.list_all, topic.topic_id)
-        return ScheduleList(schedules=[_summary(schedule) for schedule in found])
+        return messages.ScheduleList(schedules=[_summary(schedule) for schedule in found])
 
     async def _place(self, call: Call) -> tuple[str, str]:
         """The topic id and the name of a schedule. A name that none can have is that of a missing one."""
@@ -183,16 +173,16 @@ class ScheduledApi:
         name = call.path["name"]
         return topic.topic_id, name if _is_name(name) else ""
 
-    def _told(self, schedule: Schedule, due_in_ms: int, made_offset: int | None = None) -> ScheduleSummary:
+    def _told(self, schedule: Schedule, due_in_ms: int, made_offset: int | None = None) -> messages.ScheduleSummary:
         """The answer about a schedule that was stored. The mover of this gateway hears when it is due."""
         if not schedule.paused:
             self._mover.expect(due_in_ms)
         return msgspec.structs.replace(_summary(schedule), made_offset=made_offset)
 
 
-def _listing(row: Listed) -> ScheduledListing:
+def _listing(row: Listed) -> messages.ScheduledListing:
     key = _KEY.match(row.head)
-    return ScheduledListing(
+    return messages.ScheduledListing(
         schedule_id=row.schedule_id,
         partition=row.partition,
         deliver_at_ms=row.deliver_at_ms,
@@ -201,6 +191,6 @@ def _listing(row: Listed) -> ScheduledListing:
     )
 
 
-def _summary(schedule: Schedule) -> ScheduleSummary:
+def _summary(schedule: Schedule) -> messages.ScheduleSummary:
     fields = {name: value for name, value in schedule._asdict().items() if name != "tail"}
-    return msgspec.convert(fields, ScheduleSummary)
+    return msgspec.convert(fields, messages.ScheduleSummary)

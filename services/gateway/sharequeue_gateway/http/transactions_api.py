@@ -9,18 +9,7 @@ from typing import Annotated, Final
 import msgspec
 
 from sharequeue.protocol.errors import InvalidTransactionTimeout
-from sharequeue.protocol.messages.transactions import (
-    BeginTransactionRequest,
-    BegunTransaction,
-    BlockedSharePartition,
-    CommitTransactionRequest,
-    EndedTransaction,
-    ListTransactionsQuery,
-    TransactionDescription,
-    TransactionList,
-    TransactionPartition,
-    UnappliedSettlement,
-)
+from sharequeue.protocol.messages import transactions as messages
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.http.access.owners import Owners
@@ -67,8 +56,8 @@ class TransactionsApi:
     _owners: Owners
     _tokens: PageTokens
 
-    async def begin(self, call: Call) -> BegunTransaction:
-        request: BeginTransactionRequest = call.request
+    async def begin(self, call: Call) -> messages.BegunTransaction:
+        request: messages.BeginTransactionRequest = call.request
         if not 1 <= request.timeout_ms <= self._max_timeout_ms:
             raise InvalidTransactionTimeout(
                 f"timeout_ms must be from 1 to {self._max_timeout_ms} (transaction_max_timeout_ms), not"
@@ -98,8 +87,8 @@ class TransactionsApi:
             )
         )
 
-    async def commit(self, call: Call) -> EndedTransaction:
-        request: CommitTransactionRequest = call.request or CommitTransactionRequest()
+    async def commit(self, call: Call) -> messages.EndedTransaction:
+        request: messages.CommitTransactionRequest = call.request or messages.CommitTransactionRequest()
         if not request.acknowledgements:
             return await self._end(call, COMMIT, request.note, request.parts)
         transaction_id = call.path["transaction"]
@@ -112,21 +101,21 @@ class TransactionsApi:
             self._members.seen[entry.group_id, entry.member_id] = self._members.now_s
         return ended
 
-    async def abort(self, call: Call) -> EndedTransaction:
+    async def abort(self, call: Call) -> messages.EndedTransaction:
         return await self._end(call, ABORT)
 
-    async def terminate(self, call: Call) -> EndedTransaction:
+    async def terminate(self, call: Call) -> messages.EndedTransaction:
         return await self._end(call, TERMINATE)
 
     async def _end(
         self, call: Call, wish: Wish, note: str | None = None, parts: Sequence[str] = ()
-    ) -> EndedTransaction:
+    ) -> messages.EndedTransaction:
         transaction_id = call.path["transaction"]
         check_transaction_id(transaction_id)
         owner = ANY_OWNER if wish is TERMINATE else self._owners.of(call.caller.principal).patterns
         return _ended(await self._transactions.end(transaction_id, wish, note=note, parts=parts, owner=owner))
 
-    async def describe(self, call: Call) -> TransactionDescription:
+    async def describe(self, call: Call) -> messages.TransactionDescription:
         transaction_id = call.path["transaction"]
         check_transaction_id(transaction_id)
         found = await self._transactions.find(transaction_id, self._owners.seen(call.caller.principal))
@@ -137,14 +126,14 @@ class TransactionsApi:
         known = found.known()
         unapplied = [] if found.settled is None else await self._query(settlements.of_transaction, transaction_id)
         blocks, more = await self._blocked(transaction_id) if found.state == State.OPEN else (None, False)
-        return TransactionDescription(
+        return messages.TransactionDescription(
             transaction_id=transaction_id,
             transactional_id=found.transactional_id,
             producer_epoch=found.producer_epoch,
             state=known["state"],
             began_at_ms=found.began_at_ms,
             partitions=[
-                TransactionPartition(
+                messages.TransactionPartition(
                     topic=self._metadata.name_of(topic_id),
                     topic_id=topic_id,
                     partition=partition,
@@ -159,7 +148,7 @@ class TransactionsApi:
             blocks=blocks,
             more_blocked=more,
             unapplied=[
-                UnappliedSettlement(
+                messages.UnappliedSettlement(
                     group_id=key.group_id,
                     topic=self._metadata.name_of(key.topic_id),
                     topic_id=key.topic_id,
@@ -169,7 +158,7 @@ class TransactionsApi:
             ],
         )
 
-    async def _blocked(self, transaction_id: str) -> tuple[list[BlockedSharePartition] | None, bool]:
+    async def _blocked(self, transaction_id: str) -> tuple[list[messages.BlockedSharePartition] | None, bool]:
         """The share-partitions that wait for the end of an open transaction, and whether there may be others."""
         readers = await self._query(open_store.groups_behind, transaction_id, MOST_GROUPS + 1)
         looked_at = readers[:MOST_GROUPS]
@@ -183,7 +172,7 @@ class TransactionsApi:
             return None, False
         found = await self._query(open_store.share_partitions_behind, transaction_id, committed, MOST_BLOCKED + 1)
         blocks = [
-            BlockedSharePartition(
+            messages.BlockedSharePartition(
                 group_id=key.group_id,
                 topic=self._metadata.name_of(key.topic_id),
                 topic_id=key.topic_id,
@@ -193,19 +182,19 @@ class TransactionsApi:
         ]
         return blocks, len(found) > MOST_BLOCKED or len(readers) > MOST_GROUPS
 
-    async def list_some(self, call: Call) -> TransactionList:
-        query: ListTransactionsQuery = call.request
+    async def list_some(self, call: Call) -> messages.TransactionList:
+        query: messages.ListTransactionsQuery = call.request
         after = None if query.page_token is None else self._tokens.place(query.page_token, _place, "listTransactions")
         list_page = list_store.list_open if query.state == "open" else list_store.list_ended
         page, place = await self._query(list_page, query, after, self._owners.listed(call.caller.principal))
         token = None if place is None else self._tokens.token(place)
         if query.state == "open":
-            return TransactionList(transactions=page, next_page_token=token)
-        return TransactionList(transactions=[], ended=page, next_page_token=token)
+            return messages.TransactionList(transactions=page, next_page_token=token)
+        return messages.TransactionList(transactions=[], ended=page, next_page_token=token)
 
 
-def _ended(found: Transaction) -> EndedTransaction:
-    return EndedTransaction(
+def _ended(found: Transaction) -> messages.EndedTransaction:
+    return messages.EndedTransaction(
         transaction_id=found.transaction_id,
         state=found.state.name.lower(),
         reason=found.reason.name.lower(),

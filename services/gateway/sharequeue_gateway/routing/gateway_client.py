@@ -14,26 +14,8 @@ from urllib.parse import quote
 from msgspec import structs
 
 from sharequeue.protocol import apis
+from sharequeue.protocol.messages import leaders as messages
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
-from sharequeue.protocol.messages.leaders import (
-    ENDED,
-    PRINCIPAL,
-    TOO_FEW,
-    AwaitRecordsRequest,
-    HeldRequest,
-    HeldSharePartition,
-    HoldRequest,
-    HoldResponse,
-    LeaderAcknowledgeRequest,
-    LeaderFetchRequest,
-    ReleaseMemberRequest,
-    SharePartitionName,
-    TakeStreamRequest,
-    TakeStreamResponse,
-    TransactionEndedRequest,
-    YieldRequest,
-    YieldResponse,
-)
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse, FetchRequest, TopicPartitions
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_WAIT_MS, SharePartitionKey
@@ -66,12 +48,12 @@ def by_topic(partitions: Partitions) -> list[TopicPartitions]:
     return [TopicPartitions(topic=name, partitions=indexes) for name, indexes in named.items()]
 
 
-def _name(key: SharePartitionKey) -> SharePartitionName:
-    return SharePartitionName(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
+def _name(key: SharePartitionKey) -> messages.SharePartitionName:
+    return messages.SharePartitionName(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
 
 
 def _of(principal: str) -> Mapping[str, str] | None:
-    return {PRINCIPAL: quote(principal, safe="")} if principal else None
+    return {messages.PRINCIPAL: quote(principal, safe="")} if principal else None
 
 
 def _relayed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
@@ -129,18 +111,18 @@ class GatewayClient:
         return Answer(body, headers=_relayed(headers))
 
     async def release(self, node: Node, group_id: str, member_id: str, partitions: Partitions) -> None:
-        request = ReleaseMemberRequest(member_id=member_id, topic_partitions=by_topic(partitions))
+        request = messages.ReleaseMemberRequest(member_id=member_id, topic_partitions=by_topic(partitions))
         await self._cluster.client(node).call(apis.RELEASE_AT_LEADER, request, path={"group": group_id})
 
-    async def fetch(self, node: Node, group_id: str, request: LeaderFetchRequest) -> LeaderAnswer:
+    async def fetch(self, node: Node, group_id: str, request: messages.LeaderFetchRequest) -> LeaderAnswer:
         """Returns: a LeaderFetchResponse."""
         wait_s = request.max_wait_ms / 1000
         body, headers = await self._relay(node, apis.FETCH_FROM_LEADER, group_id, request, wait_s)
-        too_few = tuple(map(int, headers.get(TOO_FEW, "").split()))
-        return LeaderAnswer(body, ENDED in headers, too_few)
+        too_few = tuple(map(int, headers.get(messages.TOO_FEW, "").split()))
+        return LeaderAnswer(body, messages.ENDED in headers, too_few)
 
     async def acknowledge(
-        self, node: Node, group_id: str, request: LeaderAcknowledgeRequest
+        self, node: Node, group_id: str, request: messages.LeaderAcknowledgeRequest
     ) -> list[AcknowledgementResult]:
         answer: AcknowledgeResponse = await self._call(node, apis.ACKNOWLEDGE_AT_LEADER, group_id, request)
         return answer.results
@@ -150,28 +132,28 @@ class GatewayClient:
 
         Returns: whether the group was reset or deleted.
         """
-        request = AwaitRecordsRequest(topic_partitions=by_topic(partitions), max_wait_ms=int(seconds * 1000))
+        request = messages.AwaitRecordsRequest(topic_partitions=by_topic(partitions), max_wait_ms=int(seconds * 1000))
         _, headers = await self._relay(node, apis.AWAIT_RECORDS, group_id, request, seconds)
-        return ENDED in headers
+        return messages.ENDED in headers
 
-    async def held(self, node: Node, group_id: str, request: HeldRequest) -> bytes:
+    async def held(self, node: Node, group_id: str, request: messages.HeldRequest) -> bytes:
         """Returns: a LeaderFetchResponse."""
         body, _ = await self._relay(node, apis.HELD_AT_LEADER, group_id, request, request.max_wait_ms / 1000)
         return body
 
-    async def hold(self, node: Node, group_id: str, request: HoldRequest) -> HoldResponse:
-        answer: HoldResponse = await self._call(node, apis.HOLD_AT_LEADER, group_id, request)
+    async def hold(self, node: Node, group_id: str, request: messages.HoldRequest) -> messages.HoldResponse:
+        answer: messages.HoldResponse = await self._call(node, apis.HOLD_AT_LEADER, group_id, request)
         return answer
 
     async def transaction_ended(self, node: Node, transaction_id: str, keys: Sequence[SharePartitionKey]) -> None:
-        request = TransactionEndedRequest(share_partitions=[_name(key) for key in keys])
+        request = messages.TransactionEndedRequest(share_partitions=[_name(key) for key in keys])
         await self._cluster.client(node).call(
             apis.TRANSACTION_ENDED, request, path={"transaction": transaction_id}, deadline_s=ANSWER_S, retry=False
         )
 
-    async def take_stream(self, node: Node, group_id: str, member_id: str) -> TakeStreamResponse:
-        request = TakeStreamRequest(member_id=member_id)
-        answer: TakeStreamResponse = await self._call(node, apis.TAKE_STREAM, group_id, request, TAKE_S)
+    async def take_stream(self, node: Node, group_id: str, member_id: str) -> messages.TakeStreamResponse:
+        request = messages.TakeStreamRequest(member_id=member_id)
+        answer: messages.TakeStreamResponse = await self._call(node, apis.TAKE_STREAM, group_id, request, TAKE_S)
         return answer
 
     async def in_flight(self, node: Node, group_id: str, query: InFlightQuery) -> ListInFlightResponse:
@@ -186,7 +168,7 @@ class GatewayClient:
 
         Returns: the locks that they knew.
         """
-        by_node: dict[Node, list[SharePartitionName]] = {}
+        by_node: dict[Node, list[messages.SharePartitionName]] = {}
         for key in keys:
             former = self._cluster.former_leader_of(key)
             if former is not None:
@@ -208,7 +190,7 @@ class GatewayClient:
 
         async def load(node: Node, group_id: str, topics: Mapping[str, list[int]]) -> None:
             named = [TopicPartitions(topic=name, partitions=partitions) for name, partitions in topics.items()]
-            request = AwaitRecordsRequest(topic_partitions=named, max_wait_ms=0)
+            request = messages.AwaitRecordsRequest(topic_partitions=named, max_wait_ms=0)
             with contextlib.suppress(ApiError):  # that gateway may not know the new generation yet
                 await self._cluster.client(node).relay(
                     apis.AWAIT_RECORDS, request, path={"group": group_id}, deadline_s=YIELD_S, retry=False
@@ -216,7 +198,7 @@ class GatewayClient:
 
         await asyncio.gather(*(load(*place, topics) for place, topics in wanted.items()))
 
-    async def _take_all(self, by_node: Mapping[Node, list[SharePartitionName]]) -> LeftBy:
+    async def _take_all(self, by_node: Mapping[Node, list[messages.SharePartitionName]]) -> LeftBy:
         answers = await asyncio.gather(*(self._take(node, names) for node, names in by_node.items()))
         left: LeftBy = {}
         for held in itertools.chain.from_iterable(answers):
@@ -225,11 +207,14 @@ class GatewayClient:
             left.setdefault(key, []).append(LeftLocks(held.state_epoch, locks))
         return left
 
-    async def _take(self, node: Node, names: list[SharePartitionName]) -> list[HeldSharePartition]:
+    async def _take(self, node: Node, names: list[messages.SharePartitionName]) -> list[messages.HeldSharePartition]:
         deadline_s = YIELD_S if node in self._cluster.generation.nodes else GONE_YIELD_S
         try:
-            answer: YieldResponse = await self._cluster.client(node).call(
-                apis.YIELD_SHARE_PARTITIONS, YieldRequest(share_partitions=names), deadline_s=deadline_s, retry=False
+            answer: messages.YieldResponse = await self._cluster.client(node).call(
+                apis.YIELD_SHARE_PARTITIONS,
+                messages.YieldRequest(share_partitions=names),
+                deadline_s=deadline_s,
+                retry=False,
             )
         except ApiError:
             self._cluster.gone(node)

@@ -15,6 +15,7 @@ from sharequeue.protocol.errors import (
     checked_group_id,
     error_of,
 )
+from sharequeue.protocol.messages import groups as messages
 from sharequeue.protocol.messages.cluster import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -22,14 +23,6 @@ from sharequeue.protocol.messages.cluster import (
     GroupSummaryResponse,
     StartOffset,
     TopicStartOffsets,
-)
-from sharequeue.protocol.messages.groups import (
-    InUseQuery,
-    ResetOffsetsResult,
-    ResetPartition,
-    ResetShareGroupOffsetsRequest,
-    ResetTopic,
-    ResetTopicOffsets,
 )
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.problems import PartitionError
@@ -60,13 +53,13 @@ class GroupAdminApi:
     _record_log: RecordLog
 
     async def delete(self, call: Call) -> Empty:
-        query: InUseQuery = call.request
+        query: messages.InUseQuery = call.request
         group_id = checked_group_id(call.path["group"])
         await self._coordinator.of_group(apis.DELETE_SHARE_GROUP, group_id, query, deadline_s=ADMIN_DEADLINE_S)
         return Empty()
 
     async def delete_offsets(self, call: Call) -> Empty:
-        query: InUseQuery = call.request
+        query: messages.InUseQuery = call.request
         group_id = checked_group_id(call.path["group"])
         topic = await self._metadata.topic(call.path["topic"])
         path = {"group": group_id, "topic": topic.name}
@@ -77,8 +70,8 @@ class GroupAdminApi:
 
     # Reset
 
-    async def reset_offsets(self, call: Call) -> ResetOffsetsResult:
-        request: ResetShareGroupOffsetsRequest = call.request
+    async def reset_offsets(self, call: Call) -> messages.ResetOffsetsResult:
+        request: messages.ResetShareGroupOffsetsRequest = call.request
         group_id = checked_group_id(call.path["group"])
         since_ms = _check(request)
         standing = await self._standing(group_id, may_be_new=request.topics is not None)
@@ -97,13 +90,13 @@ class GroupAdminApi:
             faults.update(await self._alter(group_id, planned, topics, force=request.force))
         if faults and all((topics[topic_id].name, p) in faults for topic_id, ps in planned.items() for p in ps):
             raise next(iter(faults.values()))
-        return ResetOffsetsResult(
+        return messages.ResetOffsetsResult(
             topics=[
-                ResetTopicOffsets(
+                messages.ResetTopicOffsets(
                     topic=topics[topic_id].name,
                     topic_id=topic_id,
                     partitions=[
-                        ResetPartition(partition=partition, start_offset=start_offset)
+                        messages.ResetPartition(partition=partition, start_offset=start_offset)
                         for partition, start_offset in sorted(partitions.items())
                         if (topics[topic_id].name, partition) not in faults
                     ],
@@ -141,7 +134,7 @@ class GroupAdminApi:
 
     async def _wanted(
         self,
-        request: ResetShareGroupOffsetsRequest,
+        request: messages.ResetShareGroupOffsetsRequest,
         standing: Mapping[Place, int],
         faults: dict[Place, ApiError],
         refused: Mapping[str, ApiError],
@@ -196,7 +189,7 @@ class GroupAdminApi:
 
     async def _target(
         self,
-        request: ResetShareGroupOffsetsRequest,
+        request: messages.ResetShareGroupOffsetsRequest,
         topic: KnownTopic,
         partition: int,
         offsets: Offsets,
@@ -244,7 +237,7 @@ class GroupAdminApi:
         }
 
 
-def _check(request: ResetShareGroupOffsetsRequest) -> int:
+def _check(request: messages.ResetShareGroupOffsetsRequest) -> int:
     """Check the combination of fields. Returns: `datetime` in epoch milliseconds, or 0. Raises: InvalidRequest."""
     offsets = [entry.offset for entry in request.topics or ()]
     if request.to != "offset" and (request.offset is not None or any(offset is not None for offset in offsets)):
@@ -266,7 +259,7 @@ def _epoch_ms(text: str) -> int:
     return -(-since_epoch // timedelta(milliseconds=1))
 
 
-def _partitions(entry: ResetTopic, topic: KnownTopic, offset: int | None) -> Iterator[tuple[int, int | None]]:
+def _partitions(entry: messages.ResetTopic, topic: KnownTopic, offset: int | None) -> Iterator[tuple[int, int | None]]:
     named: Sequence[int] = range(topic.partitions) if entry.partitions is None else entry.partitions
     for partition in named:
         yield partition, offset if entry.offset is None else entry.offset

@@ -4,22 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.messages.leaders import (
-    ENDED,
-    TOO_FEW,
-    AwaitRecordsRequest,
-    HeldForTransaction,
-    HeldLock,
-    HeldSharePartition,
-    HoldRequest,
-    HoldResponse,
-    LeaderAcknowledgeRequest,
-    LeaderFetchRequest,
-    ReleaseMemberRequest,
-    TransactionEndedRequest,
-    YieldRequest,
-    YieldResponse,
-)
+from sharequeue.protocol.messages import leaders as messages
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import AcknowledgeResponse
 from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
@@ -39,7 +24,7 @@ from sharequeue_gateway.share_partition.turns import levels_of
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.application.endpoint import Call
 
-_ENDED: Final = (JSON, (ENDED.encode(), b"1"))
+_ENDED: Final = (JSON, (messages.ENDED.encode(), b"1"))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -58,7 +43,7 @@ class LeaderApi:
     sessions: Sessions
 
     async def fetch(self, call: Call) -> Answer:
-        request: LeaderFetchRequest = call.request
+        request: messages.LeaderFetchRequest = call.request
         group_id, member_id = call.path["group"], request.member_id
         partitions, faults = await led_here(self.metadata, self.cluster, group_id, request.topic_partitions)
         asked = self._asked(group_id, request, partitions, waits=not any(fault.led_elsewhere for fault in faults))
@@ -86,10 +71,12 @@ class LeaderApi:
         if waiting.life is Life.ENDED:
             return Answer(body, headers=_ENDED)
         if waiting.too_few and not acquired:
-            return Answer(body, headers=(JSON, (TOO_FEW.encode(), b"%d %d" % waiting.too_few)))
+            return Answer(body, headers=(JSON, (messages.TOO_FEW.encode(), b"%d %d" % waiting.too_few)))
         return Answer(body, headers=(JSON,))
 
-    def _asked(self, group_id: str, request: LeaderFetchRequest, partitions: Partitions, *, waits: bool) -> Asked:
+    def _asked(
+        self, group_id: str, request: messages.LeaderFetchRequest, partitions: Partitions, *, waits: bool
+    ) -> Asked:
         """The fetch of the other gateway. If it names a partition that moved, it is answered without a wait."""
         now_ms = self.clock.now_ms()
         limits = FetchLimits(
@@ -106,7 +93,7 @@ class LeaderApi:
         return Asked(group_id, request.member_id, limits, now_ms, fetch_id=request.fetch_id, levels=levels)
 
     async def acknowledge(self, call: Call) -> AcknowledgeResponse:
-        request: LeaderAcknowledgeRequest = call.request
+        request: messages.LeaderAcknowledgeRequest = call.request
         group_id = call.path["group"]
         results = await self.acknowledger.acknowledge(
             group_id, request.member_id, request.acknowledgements, atomic=request.atomic, seen=request.seen
@@ -118,7 +105,7 @@ class LeaderApi:
         )
 
     async def await_records(self, call: Call) -> Answer:
-        request: AwaitRecordsRequest = call.request
+        request: messages.AwaitRecordsRequest = call.request
         group_id = call.path["group"]
         partitions, faults = await led_here(self.metadata, self.cluster, group_id, request.topic_partitions)
         if faults:
@@ -134,21 +121,21 @@ class LeaderApi:
         return Answer(b"{}", headers=_ENDED if waiting.life is Life.ENDED else (JSON,))
 
     async def release(self, call: Call) -> Empty:
-        request: ReleaseMemberRequest = call.request
+        request: messages.ReleaseMemberRequest = call.request
         group_id = call.path["group"]
         partitions, _ = await led_here(self.metadata, self.cluster, group_id, request.topic_partitions)
         await self.sessions.release_here(group_id, request.member_id, partitions)
         return Empty()
 
-    async def hold(self, call: Call) -> HoldResponse:
-        request: HoldRequest = call.request
+    async def hold(self, call: Call) -> messages.HoldResponse:
+        request: messages.HoldRequest = call.request
         results, held = await self.holder.hold(
             call.path["group"], request.member_id, request.transaction_id, request.acknowledgements
         )
-        return HoldResponse(
+        return messages.HoldResponse(
             results=results,
             held=[
-                HeldForTransaction(
+                messages.HeldForTransaction(
                     topic_id=each.key.topic_id,
                     partition=each.key.partition,
                     state_epoch=each.state_epoch,
@@ -160,20 +147,20 @@ class LeaderApi:
         )
 
     async def transaction_ended(self, call: Call) -> Empty:
-        request: TransactionEndedRequest = call.request
+        request: messages.TransactionEndedRequest = call.request
         keys = [SharePartitionKey(name.group_id, name.topic_id, name.partition) for name in request.share_partitions]
         await self.pending.ended(call.path["transaction"], keys)
         return Empty()
 
-    async def yield_share_partitions(self, call: Call) -> YieldResponse:
-        request: YieldRequest = call.request
+    async def yield_share_partitions(self, call: Call) -> messages.YieldResponse:
+        request: messages.YieldRequest = call.request
         keys = [SharePartitionKey(name.group_id, name.topic_id, name.partition) for name in request.share_partitions]
         held = [
-            HeldSharePartition(
+            messages.HeldSharePartition(
                 **led.key._asdict(),
                 state_epoch=led.machine.state_epoch,
-                locks=[HeldLock(*lock) for lock in led.machine.locks()],
+                locks=[messages.HeldLock(*lock) for lock in led.machine.locks()],
             )
             for led in await self.hand_over.yield_to_next(keys)
         ]
-        return YieldResponse(held=held)
+        return messages.YieldResponse(held=held)

@@ -12,23 +12,8 @@ from msgspec import Meta
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.histogram import bounds_of
+from sharequeue.protocol.messages import reports as messages
 from sharequeue.protocol.messages.fields import AnyInt64, PlainText
-from sharequeue.protocol.messages.reports import (
-    MOST_POINTS,
-    ActivityEntry,
-    ActivityReport,
-    AttentionList,
-    AttentionQuery,
-    DeadLetterCount,
-    DeliveryCount,
-    Figures,
-    FiguresQuery,
-    ListActivityQuery,
-    ListSamplesQuery,
-    Sample,
-    SampleList,
-    TimeToAccept,
-)
 from sharequeue.protocol.types import MAX_INT32
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
@@ -79,8 +64,8 @@ class ActivityApi:
             (apis.FIGURES_HERE, self.figures_here),
         )
 
-    async def list_activity(self, call: Call) -> ActivityReport:
-        query: ListActivityQuery = call.request
+    async def list_activity(self, call: Call) -> messages.ActivityReport:
+        query: messages.ListActivityQuery = call.request
         first_hour = query.from_ms // HOUR_MS
         end_hour = _LAST_HOUR if query.to_ms is None else -(-query.to_ms // HOUR_MS)
         after = (first_hour, "", _FIRST, -1)
@@ -98,15 +83,15 @@ class ActivityApi:
         )
         more = len(found) > query.page_size
         found = found[: query.page_size]
-        report = ActivityReport(activity=[_entry(total) for total in found])
+        report = messages.ActivityReport(activity=[_entry(total) for total in found])
         if more:
             last = found[-1]
             report.next_page_token = self._tokens.token((last.hour, last.group_id, last.topic_id, last.partition))
         return report
 
-    async def list_samples(self, call: Call) -> SampleList:
+    async def list_samples(self, call: Call) -> messages.SampleList:
         """Answer each step from the first row on. Without a row nothing has changed since the step before."""
-        query: ListSamplesQuery = call.request
+        query: messages.ListSamplesQuery = call.request
         if query.group_id is not None and query.topic is not None:
             raise InvalidRequest("give group_id or topic, not both: a sample is of one of them")
         series = CLUSTER if query.group_id is None else of_group(query.group_id)
@@ -118,7 +103,7 @@ class ActivityApi:
         if begin_ms > end_ms:
             raise InvalidRequest(f"from_ms {begin_ms} is after the end of the span, {end_ms}")
         least_ms = query.step_ms if begin_ms >= now_ms - FINE_MS else max(query.step_ms, HOUR_MS)
-        step_ms = max(least_ms, -(-(end_ms - begin_ms) // (MOST_POINTS - 1)))
+        step_ms = max(least_ms, -(-(end_ms - begin_ms) // (messages.MOST_POINTS - 1)))
         first, end = begin_ms // step_ms, -(-end_ms // step_ms)
         steps = await self._query(sample_store.steps, series, first, end, step_ms)
         counts = steps.get(first - 1)
@@ -126,44 +111,48 @@ class ActivityApi:
         for step in range(first, end):
             counts = steps.get(step) or (counts and [*NOTHING[:BACKLOG], *counts[BACKLOG:]])
             if counts:
-                points.append(Sample(**fields_of(counts, (step + 1) * step_ms, now_ms)))
-        return SampleList(step_ms=step_ms, points=points)
+                points.append(messages.Sample(**fields_of(counts, (step + 1) * step_ms, now_ms)))
+        return messages.SampleList(step_ms=step_ms, points=points)
 
-    async def attention(self, call: Call) -> AttentionList:
+    async def attention(self, call: Call) -> messages.AttentionList:
         sampler = self._cluster.leader_of(WHO)
         if sampler == self._cluster.me:
             return await self.attention_here(call)
         client = self._cluster.client(sampler)
-        answer: AttentionList = await client.call(apis.ATTENTION_HERE, call.request, deadline_s=ASK_S, retry=False)
+        answer: messages.AttentionList = await client.call(
+            apis.ATTENTION_HERE, call.request, deadline_s=ASK_S, retry=False
+        )
         return answer
 
-    async def attention_here(self, call: Call) -> AttentionList:
-        query: AttentionQuery = call.request
+    async def attention_here(self, call: Call) -> messages.AttentionList:
+        query: messages.AttentionQuery = call.request
         token = query.page_token
         after = None if token is None else self._tokens.place(token, _rank, "listGroupsByAttention")
         sampling = await self._backlog.seen()
         groups, end = sampling.page(after, query.page_size)
         token = None if end is None else self._tokens.token(end)
-        return AttentionList(period_ms=sampling.period_ms, groups=groups, next_page_token=token)
+        return messages.AttentionList(period_ms=sampling.period_ms, groups=groups, next_page_token=token)
 
-    async def figures_here(self, call: Call) -> Figures:
-        query: FiguresQuery = call.request
+    async def figures_here(self, call: Call) -> messages.Figures:
+        query: messages.FiguresQuery = call.request
         return await self._backlog.sampler.here(query.used_since_ms)
 
 
-def _entry(total: ActivityTotal) -> ActivityEntry:
+def _entry(total: ActivityTotal) -> messages.ActivityEntry:
     bounds = {bucket: bounds_of(bucket) for bucket in total.times_to_accept}
     plain = {name: value for name, value in total._asdict().items() if name not in _CHANGED}
-    return ActivityEntry(
+    return messages.ActivityEntry(
         **plain,
         hour_ms=total.hour * HOUR_MS,
         group_id=total.group_id or msgspec.UNSET,
         deliveries=[
-            DeliveryCount(delivery_count=count, records=records) for count, records in total.deliveries.items()
+            messages.DeliveryCount(delivery_count=count, records=records) for count, records in total.deliveries.items()
         ],
         times_to_accept=[
-            TimeToAccept(from_ms=bounds[bucket][0], below_ms=bounds[bucket][1], records=records)
+            messages.TimeToAccept(from_ms=bounds[bucket][0], below_ms=bounds[bucket][1], records=records)
             for bucket, records in total.times_to_accept.items()
         ],
-        dead_letters=[DeadLetterCount(cause=cause, records=records) for cause, records in total.dead_letters.items()],
+        dead_letters=[
+            messages.DeadLetterCount(cause=cause, records=records) for cause, records in total.dead_letters.items()
+        ],
     )

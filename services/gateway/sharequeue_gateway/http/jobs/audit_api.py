@@ -7,16 +7,7 @@ from uuid import UUID
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.audit import (
-    AuditedState,
-    AuditLogQuery,
-    AuditStateResponse,
-    ExportStateQuery,
-    ExportStateResponse,
-    LogAudit,
-    StateAnswer,
-    StoredState,
-)
+from sharequeue.protocol.messages import audit as messages
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import MAX_INT32, SharePartitionKey
 from sharequeue_gateway.cluster.metadata import Metadata
@@ -36,16 +27,16 @@ class AuditApi:
     _share_coordinators: ShareStateClient
     _database: LogDatabase
 
-    async def share_state(self, call: Call) -> AuditStateResponse:
-        query: ExportStateQuery = call.request
-        exported: ExportStateResponse = await self._share_coordinators.call(apis.EXPORT_STATE, query)
+    async def share_state(self, call: Call) -> messages.AuditStateResponse:
+        query: messages.ExportStateQuery = call.request
+        exported: messages.ExportStateResponse = await self._share_coordinators.call(apis.EXPORT_STATE, query)
         stored = exported.share_partitions
         answers = await self._answers(stored)
         await self._metadata.topics_by_id(sorted({state.topic_id for state in stored}))
         bounds = await self._database.query(
             store.bounds, sorted({(state.topic_id, state.partition) for state in stored})
         )
-        return AuditStateResponse(
+        return messages.AuditStateResponse(
             share_partitions=[
                 self._audited(state, answer, bounds.get((state.topic_id, state.partition)))
                 for state, answer in zip(stored, answers, strict=True)
@@ -53,7 +44,7 @@ class AuditApi:
             next_after=exported.next_after,
         )
 
-    async def _answers(self, stored: Sequence[StoredState]) -> list[PartitionStateResult]:
+    async def _answers(self, stored: Sequence[messages.StoredState]) -> list[PartitionStateResult]:
         """The answers of the share coordinators, asked for after the rows were read."""
         by_group: dict[str, dict[str, list[PartitionState]]] = {}
         for state in stored:
@@ -69,14 +60,16 @@ class AuditApi:
             results.update(answer)
         return [results[SharePartitionKey(state.group_id, state.topic_id, state.partition)] for state in stored]
 
-    def _audited(self, state: StoredState, answer: PartitionStateResult, bounds: Bounds | None) -> AuditedState:
+    def _audited(
+        self, state: messages.StoredState, answer: PartitionStateResult, bounds: Bounds | None
+    ) -> messages.AuditedState:
         topic = self._metadata.known_topic_id(state.topic_id)
-        audited = AuditedState(
+        audited = messages.AuditedState(
             group_id=state.group_id,
             topic_id=state.topic_id,
             partition=state.partition,
             rows=state.rows,
-            answer=StateAnswer(
+            answer=messages.StateAnswer(
                 error_code=answer.error_code,
                 state_epoch=answer.state_epoch or 0,
                 leader_epoch=answer.leader_epoch or 0,
@@ -91,12 +84,12 @@ class AuditApi:
             audited.log_start_offset, audited.log_end_offset = (0, 0) if bounds is None else bounds[:2]
         return audited
 
-    async def log(self, call: Call) -> LogAudit:
-        query: AuditLogQuery = call.request
+    async def log(self, call: Call) -> messages.LogAudit:
+        query: messages.AuditLogQuery = call.request
         topic_id, partition = call.path["topic_id"], whole_number(call.path["partition"], MAX_INT32)
         if partition is None or not _is_uuid(topic_id):
             raise InvalidRequest("the path names a topic id, which is a UUID, and a partition's number")
-        answer: LogAudit = await self._database.query(
+        answer: messages.LogAudit = await self._database.query(
             audit_store.batches, topic_id, partition, query.offset, query.page_size
         )
         return answer
