@@ -81,7 +81,7 @@ def in_redrive(call: Any) -> Iterable[str]:
 def in_topic(call: Any) -> Iterable[str]:
     """Of the settings of a topic that is created or changed."""
     config = call.request.config
-    if config.get("retention.unsettled") == "keep":
+    if config.get("retention.unsettled") == "keep" or config.get("retention.unsettled.max.bytes", "-1") != "-1":
         yield RETENTION_UNSETTLED
     if config.get("cleanup.settled") == "true":
         yield CLEANUP_SETTLED

@@ -47,6 +47,8 @@ CALLS: tuple[tuple[Api, dict[str, Any], str], ...] = (
     (apis.REPLACE_RECORD_BATCHES, {}, "replace_record_batches"),
     (apis.AUDIT_LOG, {}, "audit_log"),
     (apis.CREATE_TOPIC, {"config": {"retention.unsettled": "keep"}}, "retention_unsettled"),
+    (apis.UPDATE_TOPIC, {"config": {"retention.unsettled.max.bytes": "9"}}, "retention_unsettled"),
+    (apis.UPDATE_TOPIC, {"config": {"retention.unsettled.max.bytes": "-1"}}, "served"),
     (apis.UPDATE_TOPIC, {"config": {"cleanup.settled": "true"}}, "cleanup_settled"),
     (apis.CREATE_TOPIC, {"config": {"retention.unsettled": "delete", "cleanup.settled": "false"}}, "served"),
     (apis.FETCH_RECORDS, {}, "served"),

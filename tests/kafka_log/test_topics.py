@@ -63,6 +63,7 @@ def test_a_topic_of_ours_is_a_topic_of_kafka(kafka: Brokers, database_url: str) 
             given = {"retention.ms": "60000", "segment.ms": "70000", "errors.deadletterqueue.group.enable": "true"}
             made = await coordinator.topics.create(name, 2, given)
             assert given.items() <= made.config.items()
+            assert made.config["retention.unsettled"] == "delete"
             (theirs,) = await elsewhere.topics([name])
             assert (theirs.id, len(theirs.partitions)) == (made.topic_id, 2)
             with pytest.raises(TopicAlreadyExists):

@@ -65,7 +65,7 @@ class GroupCoordinator:
             database,
             clock,
             gateway_lease_ms=gateway_lease_ms,
-            kafka_defaults=kafka_defaults,
+            kafka_defaults=kafka_defaults or kafka is not None,
             topic_gone=self._forget_topic,
         )
         rooms = TopicAdmin if kafka is None else partial(KafkaTopics, kafka=kafka, shown=kafka_topics)
