@@ -72,7 +72,8 @@ def locked(database_url: str, table: str) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def refused_dead_letters(database_url: str, group: str, *offsets: int) -> Iterator[None]:
-    """Make the database refuse the group's dead letters of these offsets."""
+    """Make the database refuse the group's dead letters of these offsets: their keys; on Kafka their intents, which
+    are written before the letters."""
     which = ", ".join(map(str, offsets))
     sql(
         database_url,
@@ -86,8 +87,21 @@ def refused_dead_letters(database_url: str, group: str, *offsets: int) -> Iterat
         f"""CREATE TRIGGER refuse_{group} BEFORE INSERT ON log.dead_letter_keys
             FOR EACH ROW EXECUTE FUNCTION log.refuse_{group}()""",
     )
+    sql(
+        database_url,
+        f"""CREATE FUNCTION log.refuse_intents_{group}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+              IF EXISTS (SELECT FROM jsonb_array_elements(convert_from(NEW.outcome, 'UTF8')::jsonb) r
+                         WHERE r->0->>0 = '{group}' AND (r->>2)::bigint IN ({which})) THEN RAISE 'no room'; END IF;
+              RETURN NEW;
+            END $$""",
+    )
+    sql(
+        database_url,
+        f"""CREATE TRIGGER refuse_{group} BEFORE INSERT ON log.append_intents
+            FOR EACH ROW WHEN (NEW.kind = 2) EXECUTE FUNCTION log.refuse_intents_{group}()""",
+    )
     yield
-    sql(database_url, f"DROP FUNCTION log.refuse_{group} CASCADE")
+    sql(database_url, f"DROP FUNCTION log.refuse_{group}, log.refuse_intents_{group} CASCADE")
 
 
 @contextmanager

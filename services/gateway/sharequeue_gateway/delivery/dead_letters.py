@@ -225,26 +225,35 @@ class DeadLetterWriter:
         """Append dead letters, and park those that their topic cannot take. Returns: the reason, if any were parked."""
         group_id = led.key.group_id
         if isinstance(destination, RefusedTopic):
-            refused, reason = rows, destination.reason
+            refused = [row._replace(cause=destination.reason) for row in rows]
         else:
             limit = destination.max_message_bytes
-            fitting = [row for row in rows if len(row.tail) <= limit]
-            refused = [row for row in rows if len(row.tail) > limit]
             reason = f"the headers alone exceed the {limit} bytes that topic {destination.name!r} takes"
+            refused = [row._replace(cause=reason) for row in rows if len(row.tail) > limit]
+            fitting = [row for row in rows if len(row.tail) <= limit]
             if fitting:
-                partition = led.key.partition % destination.partitions
-                try:
-                    await self._dead_letter_log.append(
-                        destination.topic_id, partition, fitting, leader_epoch=led.machine.leader_epoch
-                    )
-                    metrics.DEAD_LETTERS[group_id].inc(len(fitting))
-                except (TooLarge, InvalidRequest) as fault:
-                    refused, reason = rows, fault.detail
+                refused += await self._append(led, fitting, destination)
         if not refused:
             return None
-        await self._dead_letter_log.park([row._replace(cause=reason) for row in refused], led.machine.leader_epoch)
+        await self._dead_letter_log.park(refused, led.machine.leader_epoch)
         metrics.PARKED_DEAD_LETTERS[group_id].inc(len(refused))
-        return reason
+        return refused[-1].cause
+
+    async def _append(
+        self, led: LedSharePartition, rows: Sequence[DeadLetterRow], destination: KnownTopic
+    ) -> list[DeadLetterRow]:
+        """Append dead letters; in halves, if the topic refuses some. Returns: those it refuses, with the reason."""
+        partition, leader_epoch = led.key.partition % destination.partitions, led.machine.leader_epoch
+        try:
+            await self._dead_letter_log.append(destination.topic_id, partition, rows, leader_epoch=leader_epoch)
+        except (TooLarge, InvalidRequest) as fault:
+            if len(rows) == 1:
+                return [rows[0]._replace(cause=fault.detail)]
+            middle = len(rows) // 2
+            first = await self._append(led, rows[:middle], destination)
+            return first + await self._append(led, rows[middle:], destination)
+        metrics.DEAD_LETTERS[led.key.group_id].inc(len(rows))
+        return []
 
     async def _forget_archived(self) -> None:
         archived, self._archived = self._archived, []

@@ -36,6 +36,8 @@ SWEPT_MS: Final = 5000
 SWEPT_AT_ONCE: Final = 100
 SWEEP_PAUSE_S: Final = 1.0
 LOOK_BYTES: Final = 1 << 20
+_UNWRITTEN: Final = {Kind.LETTERS: "dead letters cannot be written"}
+"""What an operator reads if PostgreSQL refuses an intent or its outcome, where that is not the same as for a key."""
 
 Finish = Callable[[Connection, Intent, Sequence[int]], Awaitable[None]]
 """Writes the outcome of an intent whose records have these base offsets, in the transaction that removes it."""
@@ -135,7 +137,9 @@ class AppendOnce:
             for place, append in zip(places, wanted.appends, strict=True)
         ]
         intent = Intent(wanted.subject, str(uuid.uuid4()), *slot, topic_id, parts, wanted.kind, wanted.outcome)
-        async with self._database.transaction(self._deadline_s, "the append cannot begin") as connection:
+        async with self._database.transaction(
+            self._deadline_s, _UNWRITTEN.get(wanted.kind, "the append cannot begin")
+        ) as connection:
             begun = await intent_store.begin(connection, intent)
             found = await wanted.check(connection) if begun else None
             if found is not None:
@@ -189,7 +193,9 @@ class AppendOnce:
 
     async def _end(self, intent: Intent, base_offsets: Sequence[int]) -> bool:
         """The records of an intent are in Kafka: write the outcome. Returns: False: another one has done that."""
-        async with self._database.transaction(self._deadline_s, "the outcome is not written yet") as connection:
+        async with self._database.transaction(
+            self._deadline_s, _UNWRITTEN.get(intent.kind, "the outcome is not written yet")
+        ) as connection:
             ended = await intent_store.remove(connection, intent)
             if ended:
                 await self._finish[intent.kind](connection, intent, base_offsets)
