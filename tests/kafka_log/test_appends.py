@@ -1,6 +1,8 @@
 """Appends of a gateway to a real broker: plain, with a key, and after a crash between any two of their steps."""
 
 import asyncio
+import gc
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +47,23 @@ def test_records_are_appended_byte_for_byte_and_a_key_appends_once(kafka: Broker
                 await produce(two, place, "a", b"2")
             records = await read(cluster, place, committed=True)
             assert [(each.key, each.value) for each in records] == [(b"k", b'{"n": 1}'), (None, b"\0\xff")] * 2
+
+    run(play())
+
+
+def test_an_append_that_fails_behind_a_caller_who_left_says_so_to_nobody(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        unheard: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+        async with open_log(kafka, database) as log:
+            caller = asyncio.create_task(produce(log, Place(str(uuid.uuid4()), 0), "left"))
+            await asyncio.sleep(0)
+            (work,) = log.once._tasks
+            caller.cancel()
+            await asyncio.wait([caller, work])
+            del caller, work
+            gc.collect()
+            assert unheard == []
 
     run(play())
 

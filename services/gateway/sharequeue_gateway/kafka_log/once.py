@@ -100,6 +100,7 @@ class AppendOnce:
         Raises: ApiError: nothing was appended; not definite: it may have been, and a repeat finds out.
         """
         work = background.start(self._tasks, self._append(wanted))
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())  # its caller may have left
         try:
             async with asyncio.timeout(2 * self._deadline_s):
                 return await asyncio.shield(work)
