@@ -118,9 +118,17 @@ class Producer:
     """Appends unique values; under an Idempotency-Key a request is repeated until it is answered."""
 
     def __init__(
-        self, name: str, gateways: Gateways, history: History, topics: dict[str, int], values: "itertools.count[int]"
+        self,
+        name: str,
+        gateways: Gateways,
+        history: History,
+        topics: dict[str, int],
+        values: "itertools.count[int]",
+        keyed: float = 0.7,
     ) -> None:
+        """`keyed`: how many of the requests have a key."""
         self._name = name
+        self._keyed = keyed
         self._random = random.Random(name)
         self._gateways = gateways
         self._history = history
@@ -132,14 +140,14 @@ class Producer:
         for number in itertools.count():
             if self.stopping:
                 return
-            await self._request(f"{self._name}-{number}" if self._random.random() < 0.7 else None)
+            await self._request(f"{self._name}-{number}" if self._random.random() < self._keyed else None)
             await asyncio.sleep(self._random.uniform(0.02, 0.2))
 
     async def _request(self, key: str | None) -> None:
         draw = self._random
         topic = draw.choice(list(self._topics))
         values = tuple(next(self._values) for _ in range(draw.randint(1, 12)))
-        spread = draw.random() < 0.4
+        spread = draw.random() < 0.4 and (key is not None or not self._history.in_kafka)
         partition = draw.randrange(self._topics[topic])
         records = [
             {"value": value, "partition": draw.randrange(self._topics[topic]) if spread else partition}

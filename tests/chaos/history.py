@@ -189,6 +189,9 @@ class History:
     log_ends: dict[tuple[str, int], int] = field(default_factory=dict)
     """In the end: the log end by (topic, partition); without one the log ends behind its last record."""
     dead_letters: list[DeadLetter] = field(default_factory=list)
+    in_kafka: bool = False
+    """Whether the records are in Kafka: its log has the ends of transactions that nobody sees, and an append without a
+    key to several partitions may be there in part."""
     lags: dict[tuple[str, str, int], int] = field(default_factory=dict)
     """In the end: how many records a group has not finished, by (group, topic, partition)."""
 

@@ -17,11 +17,19 @@ from typing import Final, NamedTuple
 from sharequeue.stack.stack import ServiceProcess, Stack
 from sharequeue.stack.system_user import EmbeddedError
 from tests.chaos.history import History, Span, Trouble
+from tests.kafka_log.brokers import CAN_CUT, Brokers
 
 STORES: Final = ("PostgreSQL", "Redis")
 START_S: Final = 30.0
 TURN_S: Final = 0.1
 HOUR_S: Final = 3600
+BROKER: Final = "broker "
+"""The name of a broker of Kafka, before its number."""
+OF_BROKERS: Final = ("kill", "pause", "cut off") if CAN_CUT else ("kill", "pause")
+BROKER_AWAY_S: Final = 9.0
+"""The longest pause of a broker: Kafka takes its partitions from it after 6 s."""
+BROKER_BACK_S: Final = 10.0
+"""How long a broker takes to start."""
 
 
 class Step(NamedTuple):
@@ -30,7 +38,7 @@ class Step(NamedTuple):
     at_s: float
     victim: str
     action: str
-    """`kill`, `pause` or `restart`."""
+    """`kill`, `pause` or `restart`; of a broker also `cut off`."""
     hold_s: float
 
 
@@ -46,6 +54,14 @@ def plan(seed: int, seconds: float, services: Sequence[str], *, stores: bool, pa
             at_s += 0.5
             continue
         victim = draw.choice(victims)
+        if victim.startswith(BROKER):  # one at a time: a majority of them serves
+            action = draw.choice(OF_BROKERS)
+            hold_s = draw.uniform(0, 2) if action == "kill" else draw.uniform(0.2, BROKER_AWAY_S)
+            steps.append(Step(round(at_s, 2), victim, action, round(hold_s, 2)))
+            others = (name for name in services if name.startswith(BROKER))
+            free_s.update(dict.fromkeys(others, at_s + hold_s + BROKER_BACK_S))
+            at_s += draw.uniform(0.4, 2.2)
+            continue
         action = draw.choice(("kill", "restart") if victim == "PostgreSQL" else ("kill", "pause", "restart"))
         hold_s = draw.uniform(0.2, pause_s) if action == "pause" else draw.uniform(0, 2)
         steps.append(Step(round(at_s, 2), victim, action, round(hold_s, 2)))
@@ -55,10 +71,11 @@ def plan(seed: int, seconds: float, services: Sequence[str], *, stores: bool, pa
 
 
 class Nemesis:
-    """Carries a plan out on a stack."""
+    """Carries a plan out on a stack. `brokers`: those of its record log, if that is Kafka."""
 
-    def __init__(self, stack: Stack, history: History) -> None:
+    def __init__(self, stack: Stack, history: History, brokers: Brokers | None = None) -> None:
         self._stack = stack
+        self._brokers = brokers
         self._history = history
         self._down: set[str] = set()
         self._log_from: dict[str, int] = {}
@@ -82,6 +99,8 @@ class Nemesis:
         try:
             if step.victim in STORES:
                 await self._break_store(step)
+            elif step.victim.startswith(BROKER):
+                await self._break_broker(step)
             else:
                 await self._break_service(self._stack.service(step.victim), step)
         finally:
@@ -110,6 +129,21 @@ class Nemesis:
                 self.complaints.append(f"{service.name} ended with {code} {seconds:.1f} s after SIGTERM")
         await asyncio.sleep(step.hold_s)
         self._start(service)
+
+    async def _break_broker(self, step: Step) -> None:
+        brokers, node = self._brokers, int(step.victim.removeprefix(BROKER))
+        assert brokers is not None
+        if step.action == "kill":
+            await asyncio.to_thread(brokers.kill, node)
+            await asyncio.sleep(step.hold_s)
+            await asyncio.to_thread(brokers.start, node)
+            return
+        away, back = (brokers.pause, brokers.resume) if step.action == "pause" else (brokers.cut_off, brokers.join)
+        away(node)
+        try:
+            await asyncio.sleep(step.hold_s)
+        finally:
+            back(node)
 
     async def _break_store(self, step: Step) -> None:
         store = self._stack.postgres if step.victim == "PostgreSQL" else self._stack.redis

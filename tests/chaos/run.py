@@ -10,8 +10,9 @@ from typing import Any, Final
 from sharequeue.stack.stack import Stack
 from tests.chaos.clients import Consumer, Gateways, Login, Producer, reset
 from tests.chaos.history import DeadLetter, History, Range, Trim
-from tests.chaos.nemesis import Nemesis, plan
+from tests.chaos.nemesis import BROKER, Nemesis, plan
 from tests.chaos.transactions import CommittedReader, TransactionalProducer, outcomes
+from tests.kafka_log.brokers import Brokers
 
 TOPICS: Final = {"orders": 4, "events": 3}
 GROUPS: Final = ("billing", "audit", "replayed", "booked")
@@ -58,8 +59,14 @@ class Run:
         stores: bool,
         resets: int,
         login: Callable[[str], Login | None] = lambda client: None,
+        brokers: Brokers | None = None,
     ) -> None:
-        """`login`: the keys of the client of a name."""
+        """`login`: the keys of the client of a name. `brokers`: those of the record log, if that is Kafka.
+
+        Kafka's log lacks transactions: their producers produce without. What it removes waits for no group. Groups get
+        committed records only: the others may see what an append with a key has taken back before its repeat.
+        """
+        in_kafka = brokers is not None
         self._stack = stack
         self._login = login
         self._seed = seed
@@ -68,21 +75,27 @@ class Run:
         self._gateways = self._open(f"run {seed}")
         least_s = {group: min(map(int, waits.split(","))) / 1000 for group, waits in BACKOFF_MS.items()}
         self.history = History(
-            limit=LIMIT, lock_s=LOCK_MS / 1000, groups=GROUPS, backoff_s=least_s, committed_groups=COMMITTED
+            limit=LIMIT,
+            lock_s=LOCK_MS / 1000,
+            groups=GROUPS,
+            backoff_s=least_s,
+            committed_groups=frozenset(GROUPS) if in_kafka else COMMITTED,
+            in_kafka=in_kafka,
         )
-        self._nemesis = Nemesis(stack, self.history)
+        self._nemesis = Nemesis(stack, self.history, brokers)
         names = [service.name for service in stack.services]
+        names += [f"{BROKER}{node}" for node in brokers.nodes] if brokers is not None else []
         self.steps = plan(seed, seconds, names, stores=stores, pause_s=PAUSE_S)
         self.meanwhile: Callable[[], Awaitable[None]] = self._wait
         """Called after the last step."""
         values = itertools.count()
         self._producers = [
             Producer(f"p{number}-{seed}", self._open(f"p{number} {seed}"), self.history, TOPICS, values)
-            for number in range(PRODUCERS)
+            for number in range(PRODUCERS + TRANSACTIONAL if in_kafka else PRODUCERS)
         ]
         self._transactional = [
             TransactionalProducer(f"t{number}-{seed}", self._open(f"t{number} {seed}"), self.history, TOPICS, values)
-            for number in range(TRANSACTIONAL)
+            for number in range(0 if in_kafka else TRANSACTIONAL)
         ]
         self._reader = CommittedReader(self._open(f"reader {seed}"), self.history, TOPICS)
         self._consumers = [
@@ -123,7 +136,8 @@ class Run:
         try:
             await self._nemesis.run(self.steps)
             await self.meanwhile()
-            await self._both_outcomes()
+            if not self.history.in_kafka:
+                await self._both_outcomes()
             for producer in (*self._producers, *self._transactional):
                 producer.stopping = True
             await asyncio.gather(*producers, resetting)
@@ -138,7 +152,8 @@ class Run:
                 consumer.stopping = True
             await asyncio.gather(*consumers)
             await self._note_the_end()
-            await self._release()
+            if not self.history.in_kafka:
+                await self._release()
         finally:
             self.history.without_redis = self._nemesis.windows_without_redis(self._stack._data_dir / "logs")
             for task in tasks:
@@ -154,15 +169,17 @@ class Run:
 
     async def _prepare(self) -> None:
         for topic, partitions in TOPICS.items():
-            body = {"name": topic, "partitions": partitions, "config": {"retention.ms": "0"}}
+            config = {} if self.history.in_kafka else {"retention.ms": "0"}
+            body = {"name": topic, "partitions": partitions, "config": config}
             await self._gateways.until_answered("POST", "/v1/topics", body, done=36)
-        held = {"to": "earliest", "topics": [{"topic": topic} for topic in TOPICS]}
-        await self._gateways.until_answered("POST", f"/v1/share-groups/{HOLDER}/offsets/reset", held)
-        self.history.held_until_s = float("inf")
+        if not self.history.in_kafka:
+            held = {"to": "earliest", "topics": [{"topic": topic} for topic in TOPICS]}
+            await self._gateways.until_answered("POST", f"/v1/share-groups/{HOLDER}/offsets/reset", held)
+            self.history.held_until_s = float("inf")
         settings = {"share.record.lock.duration.ms": str(LOCK_MS), "share.delivery.count.limit": str(LIMIT)}
         for group in GROUPS:
             waits = {"share.retry.backoff.ms": BACKOFF_MS[group]} if group in BACKOFF_MS else {}
-            level = {"share.isolation.level": "read_committed"} if group in COMMITTED else {}
+            level = {"share.isolation.level": "read_committed"} if group in self.history.committed_groups else {}
             path = f"/v1/share-groups/{group}/config"
             await self._gateways.until_answered("PATCH", path, {"config": {**settings, **waits, **level}})
 
@@ -268,11 +285,12 @@ class Run:
         await self._note_log_starts()
 
     async def _read(self, topic: str, partition: int) -> tuple[list[dict[str, Any]], int]:
-        """All records, and the log end."""
+        """All records, in Kafka the committed ones, and the log end."""
+        level = "&isolation_level=read_committed" if self.history.in_kafka else ""
         records: list[dict[str, Any]] = []
         offset = 0
         while True:
-            path = f"/v1/topics/{topic}/partitions/{partition}/records?offset={offset}&max_records={PAGE}"
+            path = f"/v1/topics/{topic}/partitions/{partition}/records?offset={offset}&max_records={PAGE}{level}"
             answer = await self._gateways.ask("GET", path)
             if answer.code == 3:
                 return [], 0  # nothing was ever dead-lettered

@@ -4,11 +4,12 @@ SHAREQUEUE_TEST_KAFKA_VERSION=3.9.1 runs the tests on an older broker.
 """
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +22,8 @@ VERSION: Final = os.environ.get("SHAREQUEUE_TEST_KAFKA_VERSION", NEWEST)
 CLUSTER_ID: Final = "c2hhcmVxdWV1ZS10ZXN0cw"  # 16 bytes in base64
 STARTED: Final = "Kafka Server started"
 DEADLINE_S: Final = 300.0  # for a hang
+CAN_CUT: Final = os.geteuid() == 0 and shutil.which("iptables") is not None
+"""Whether this user may cut a broker off."""
 
 
 def jars(version: str = VERSION) -> Path:
@@ -66,7 +69,7 @@ class Brokers:
         scram: str = "",
     ) -> None:
         self._protocol, self._scram = protocol, scram
-        self._home, self._jars, self._count = home, jars(version), count
+        self._home, self.jars, self._count = home, jars(version), count
         ports = free_ports(2 * count)
         self._ports, self._controllers = ports[:count], ports[count:]
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -78,6 +81,10 @@ class Brokers:
             self.start(node, wait=False)
         for node in range(1, count + 1):
             self._wait(node)
+
+    @property
+    def nodes(self) -> Sequence[int]:
+        return range(1, self._count + 1)
 
     @property
     def address(self) -> str:
@@ -114,6 +121,16 @@ class Brokers:
             "log.segment.delete.delay.ms": 1000,
             "group.initial.rebalance.delay.ms": 0,
             "broker.session.timeout.ms": 6000,
+            # with Kafka's times the controllers of a busy machine elect one another without an end
+            "controller.quorum.fetch.timeout.ms": 6000,
+            "controller.quorum.election.timeout.ms": 3000,
+            "controller.quorum.request.timeout.ms": 6000,
+            "share.coordinator.state.topic.num.partitions": 1,
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": in_sync,
+            "group.share.session.timeout.ms": 60000,
+            "group.share.assignment.interval.ms": 0,
+            "group.share.min.record.lock.duration.ms": 1000,
             **self._settings,
         }
         (self._home / f"{node}.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -128,11 +145,12 @@ class Brokers:
             "-XX:TieredStopAtLevel=1",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
-            *("-cp", f"{self._jars}/*", str(HERE / "Node.java")),
+            *("-cp", f"{self.jars}/*", str(HERE / "Node.java")),
             *(str(self._home / f"{node}.properties"), CLUSTER_ID),
             *(("--add-scram", self._scram) if self._scram else ()),
         )
-        self._processes[node] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        group = self._ports[node - 1] if CAN_CUT else None  # a number that no other process has
+        self._processes[node] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, group=group)
         if wait:
             self._wait(node)
 
@@ -153,6 +171,18 @@ class Brokers:
 
     def resume(self, node: int) -> None:
         self._processes[node].send_signal(signal.SIGCONT)
+
+    def cut_off(self, node: int) -> None:
+        """Drop every packet that a broker sends, so that it has no connection to brokers and clients."""
+        self._rule("--insert", node)
+
+    def join(self, node: int) -> None:
+        """Bring a broker that was cut off back."""
+        self._rule("--delete", node)
+
+    def _rule(self, change: str, node: int) -> None:
+        which = ("OUTPUT", "--match", "owner", "--gid-owner", str(self._ports[node - 1]), "--jump", "DROP")
+        subprocess.run(("iptables", "--wait", change, *which), check=True)
 
     def close(self) -> None:
         for process in self._processes.values():
