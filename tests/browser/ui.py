@@ -5,6 +5,7 @@
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
+
+import httpx
 
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.browser.chromium import Page, browser
@@ -24,6 +27,9 @@ TOOLS: Final = HERE.parents[1] / "dist/browser"
 SIZES: Final = {"desktop": (1280, 860, False), "phone": (390, 844, True), "picture": (1280, 696, False)}
 REFUSED: Final = "Failed to load resource"
 CHECKS: Final = 9
+ASKED: Final = "sharequeue_http_request_seconds_count{"
+MOST_ASKED: Final = 150
+"""Requests of a page in a minute."""
 FIND: Final = """
   const inside = (title) => title ? [...document.querySelectorAll('section,dialog')].find((it) => it.getAttribute('aria-label').startsWith(title)) : document;
 """
@@ -348,6 +354,39 @@ def check_calm(player: Player, stack: Stack) -> None:
     print("/ui: a hidden tab is quiet, an outage is said and ends, and a page loads no idle share-partition")
 
 
+def check_crowd(player: Player, stack: Stack) -> None:
+    """20 pages that are looked at ask a bounded number of times a minute, and load no idle share-partition."""
+    gateway = stack.service("gateway")
+    gateway.kill()
+    gateway.start()
+    until(gateway.ready, player.page)  # it has loaded nothing
+    paths = [*views(0).values(), "/ui/groups/audit?topic=orders&partition=0&offset=1", "/ui/groups/audit/dead-letters"]
+    player.page.open("about:blank")
+    before = measured(stack)
+    tabs = [
+        player.page.call("Target.createTarget", url=f"{player.url}{path}", newWindow=True)["targetId"]
+        for path in paths * 2
+    ]
+    seconds = 600 if os.environ.get("SOAK") else 60
+    player.page.gather(seconds)
+    after = measured(stack)
+    asked = {call: count - before.get(call, 0) for call, count in after.items() if call.startswith(ASKED)}
+    asked = {call.split('"')[1]: count for call, count in asked.items() if count}
+    minutes = seconds / 60
+    assert len(tabs) * 8 <= sum(asked.values()) / minutes <= len(tabs) * MOST_ASKED, asked
+    assert after["sharequeue_led_share_partitions"] == 0, "a page has loaded an idle share-partition"
+    for tab in tabs:
+        player.page.call("Target.closeTarget", targetId=tab)
+    print(f"/ui: {len(tabs)} pages ask {sum(asked.values()) / minutes:.0f} times a minute, and load nothing")
+    print("  ".join(f"{call} {count / minutes:.0f}" for call, count in sorted(asked.items())))
+
+
+def measured(stack: Stack) -> dict[str, float]:
+    """The gateway's metrics."""
+    lines = [line.rsplit(" ", 1) for line in httpx.get(f"{stack.url}/metrics").text.splitlines() if line[0] != "#"]
+    return {name: float(value) for name, value in lines}
+
+
 def check_keys(player: Player, folder: Path) -> None:
     """Without a key the page says so; with one it shows what the key may see; the key is in no address."""
     with temporary_stack(folder / "keys", settings=SETTINGS) as stack:
@@ -399,6 +438,7 @@ def run(program: str, folder: Path | None = None) -> None:
             check_time(player, story)
             check_hostile(player, story)
             check_calm(player, stack)
+            check_crowd(player, stack)
             check_keys(player, Path(home))
 
 

@@ -12,6 +12,7 @@ const SAID = {
   dying: ["dying", "Its dead letter is being written.", "bad"],
   dead: ["dead", "It has a dead letter.", "bad"],
   finished: ["finished", "It was accepted, or finished without a dead letter.", "good"],
+  idle: ["not in use", "No gateway has this partition of the group in use. A look-up loads it.", ""],
   skipped: ["skipped", "The group never gets it: it is no record, or its transaction was aborted, or it was sent for another group.", ""],
 };
 
@@ -38,8 +39,14 @@ function events(life) {
 }
 
 export function Life({ group, topic, partition, offset, changed }) {
-  const path = at("share-groups", group, "topics", topic, "partitions", partition, "records", offset);
-  const live = useLive((signal) => get(path, {}, signal), [path], 3000);
+  const within = ["share-groups", group, "topics", topic, "partitions", partition];
+  const path = at(...within, "records", offset);
+  // A look-up loads what the group knows of the partition, and a page that repeats it keeps that loaded.
+  const [wanted, want] = useState(false);
+  const live = useLive(async (signal) => {
+    const used = wanted || (await get(at(...within, "window"), { buckets: 1 }, signal)).loaded;
+    return used ? get(path, {}, signal) : { state: "idle" };
+  }, [path, wanted], 3000);
   const log = at("topics", topic, "partitions", partition, "records");
   const value = useLive(async (signal) => (await get(log, { offset, max_records: 1 }, signal)).records[0], [path], 60_000);
   const life = live.data, range = life?.in_flight, record = value.data?.offset === offset ? value.data : undefined;
@@ -53,6 +60,7 @@ export function Life({ group, topic, partition, offset, changed }) {
   const gone = value.at || value.fault ? "The log does not have it any more." : "Loading …";
   return html`<${Panel} title="Record ${num(offset)} of ${topic}, partition ${partition}" side=${life && html`<${Badge} kind=${kind}>${name}<//>`}>
     <${Notice} of=${live} /><${Waiting} of=${live} />
+    ${life?.state === "idle" && html`<p><button type="button" class="main" onClick=${() => want(true)}>Look it up</button></p>`}
     ${life && html`<div class="pair"><div><p>${meaning}${holder}${before}</p>
         <dl class="facts"><dt>Deliveries</dt><dd>${num(range?.delivery_count)}${attempts}</dd>
           ${record && html`<dt>Key</dt><dd>${keyOf(record)}</dd>`}
