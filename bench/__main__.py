@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import asyncpg
 import click
@@ -50,6 +50,8 @@ STOLEN: Final = 0.03
 LOOK_S: Final = 0.3
 SHARE_QUEUE: Final = "sharequeue"
 THREE_PROGRAMS: Final = "three programs"
+
+Found = TypeVar("Found")
 
 
 class Peer(NamedTuple):
@@ -110,6 +112,17 @@ async def others() -> float:
     return Machine().since(before)[0]
 
 
+async def watched(work: Awaitable[Found]) -> tuple[Found, str]:
+    """Do some work. Returns: its result, and the cause of a disturbance, or an empty text."""
+    busy, before = await others(), Machine()
+    found = await work
+    stolen = Machine().since(before)[1]
+    busy = max(busy, await others())
+    noise = [f"others used {busy:.0%}"] if busy > BUSY else []
+    noise += [f"the host took {stolen:.0%}"] if stolen > STOLEN else []
+    return found, ", ".join(noise)
+
+
 async def durable_inserts(connection: Any, seconds: float = 2.0) -> float:
     """Commits per second of single-row INSERTs on one connection: the bound that disk and database set."""
     await connection.execute("CREATE TABLE IF NOT EXISTS bench_inserts (id bigserial PRIMARY KEY, value text)")
@@ -142,13 +155,7 @@ async def measure(
                 for peer in peers:
                     if name not in peer.workloads or name not in ONCE.get(size, WORKLOADS):
                         continue
-                    busy, before = await others(), Machine()
-                    found = await workload(peer, name, VALUES[size], scale, backlog)
-                    stolen = Machine().since(before)[1]
-                    busy = max(busy, await others())
-                    noise = [f"others used {busy:.0%}"] if busy > BUSY else []
-                    noise += [f"the host took {stolen:.0%}"] if stolen > STOLEN else []
-                    disturbed = ", ".join(noise)
+                    found, disturbed = await watched(workload(peer, name, VALUES[size], scale, backlog))
                     for what, value in found.items():
                         row = f"{what} {size}"
                         rows.setdefault(row, {}).setdefault(peer.name, []).append(Measured(value, disturbed))

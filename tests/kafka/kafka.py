@@ -59,6 +59,7 @@ class Kafka:
             stderr=self._errors,
             text=True,
         )
+        self.pid = self._process.pid
         self.version: str = self._answer()["version"]
         settings = (home / "server.properties").read_text().replace("\\", "").splitlines()
         listeners = next(line for line in settings if line.startswith("advertised.listeners="))
