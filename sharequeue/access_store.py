@@ -7,7 +7,7 @@ The text of a key is in its answer alone: what is stored is a digest. All times 
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,6 +17,7 @@ from sharequeue.protocol.access.keys import ID_BYTES, KEY_ID, SECRET_BYTES, Key,
 from sharequeue.protocol.access.rights import ANONYMOUS, ANY_NAME, CLUSTER_NAME
 from sharequeue.protocol.errors import InvalidGroupId, InvalidTopic, ResourceNotFound
 from sharequeue.protocol.messages import access as messages
+from sharequeue.protocol.messages.access import MAX_KEYS, MAX_RIGHTS
 from sharequeue.protocol.types import MAX_NAME_LENGTH, group_id_fault, topic_name_fault
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import InvalidRequest, Throttled
@@ -48,7 +49,7 @@ async def read_all(connection: Connection) -> messages.AccessResponse:
                 WHERE {_HOLDS}"""
         )
         rights = await acls(connection, messages.ListAclsQuery())
-    return messages.AccessResponse(revision=number, keys=[messages.StoredKey(**row) for row in rows], acls=rights)
+    return messages.AccessResponse(revision=number, keys=[messages.StoredKey(**row) for row in rows], acls=rights.acls)
 
 
 async def _begin_change(connection: Connection) -> int:
@@ -102,8 +103,8 @@ async def _insert_key(
         raise InvalidRequest("the key would have ended", pointers=[("/expires_at_ms", "must lie in the future")])
     if request.principal == ANONYMOUS:
         raise InvalidRequest(f"{ANONYMOUS} is the caller without a key: give the key another principal")
-    if await connection.fetchval(f"SELECT count(*) FROM groups.access_keys WHERE {_HOLDS}") >= messages.MAX_KEYS:
-        raise Throttled(f"{messages.MAX_KEYS} keys hold, and there may be no more: revoke some")
+    if await connection.fetchval(f"SELECT count(*) FROM groups.access_keys WHERE {_HOLDS}") >= MAX_KEYS:
+        raise Throttled(f"{MAX_KEYS} keys hold, and there may be no more: revoke some")
     await connection.execute(
         """INSERT INTO groups.access_keys
              (key_id, digest, principal, description, from_environment, created_at_ms, expires_at_ms)
@@ -151,17 +152,17 @@ async def revoke_key(connection: Connection, key_id: str) -> messages.KeyDescrip
     return await _describe_key(connection, key_id)
 
 
-async def revoke_keys(connection: Connection, made_before_ms: int) -> int:
-    """Revoke all keys that were made before a time. Returns: how many of them held."""
+async def revoke_keys(connection: Connection, request: messages.RevokeKeysRequest) -> messages.RevokedKeys:
+    """Revoke all keys that were made before a time."""
     now_ms = await _begin_change(connection)
     rows = await connection.fetch(
         f"UPDATE groups.access_keys SET revoked_at_ms = $2 WHERE created_at_ms < $1 AND {_HOLDS} RETURNING 1",
-        made_before_ms,
+        request.made_before_ms,
         now_ms,
     )
     if rows:
         await _note(connection)
-    return len(rows)
+    return messages.RevokedKeys(revoked_count=len(rows))
 
 
 def _check_id(key_id: str) -> None:
@@ -204,11 +205,12 @@ async def note_uses(connection: Connection, used_at_ms: Mapping[str, int]) -> No
 # Rights
 
 
-async def add_acls(connection: Connection, wanted: Sequence[messages.Acl]) -> list[messages.Acl]:
+async def add_acls(connection: Connection, request: messages.AddAclsRequest) -> messages.AclList:
     """Add rights; those that are there stay. Returns: the wanted ones.
 
     Raises: InvalidTopic, InvalidGroupId, InvalidRequest: nothing can have the name; Throttled: there are MAX_RIGHTS.
     """
+    wanted = request.acls
     for acl in wanted:
         _check(acl)
     await _begin_change(connection)
@@ -218,22 +220,21 @@ async def add_acls(connection: Connection, wanted: Sequence[messages.Acl]) -> li
             ON CONFLICT DO NOTHING RETURNING 1""",
         *map(list, zip(*map(msgspec.structs.astuple, wanted), strict=True)),
     )
-    if added and await connection.fetchval("SELECT count(*) FROM groups.acls") > messages.MAX_RIGHTS:
-        raise Throttled(
-            f"there may be {messages.MAX_RIGHTS} rights: remove some, or give one for the beginning of many names"
-        )
+    if added and await connection.fetchval("SELECT count(*) FROM groups.acls") > MAX_RIGHTS:
+        raise Throttled(f"there may be {MAX_RIGHTS} rights: remove some, or give one for the beginning of many names")
     if added:
         await _note(connection)
-    return list(wanted)
+    return messages.AclList(acls=wanted)
 
 
-async def acls(connection: Connection, query: messages.ListAclsQuery) -> list[messages.Acl]:
+async def acls(connection: Connection, query: messages.ListAclsQuery) -> messages.AclList:
     """The rights that have the members of a query, by principal."""
     found = f"SELECT {_RIGHT} FROM groups.acls WHERE {_FITS} ORDER BY {_RIGHT}"
-    return [messages.Acl(**row) for row in await connection.fetch(found, *msgspec.structs.astuple(query))]
+    rows = await connection.fetch(found, *msgspec.structs.astuple(query))
+    return messages.AclList(acls=[messages.Acl(**row) for row in rows])
 
 
-async def remove_acls(connection: Connection, query: messages.ListAclsQuery) -> list[messages.Acl]:
+async def remove_acls(connection: Connection, query: messages.ListAclsQuery) -> messages.AclList:
     """Remove the rights that have the members of a query. Returns: those. Raises: InvalidRequest: it has no member."""
     members = msgspec.structs.astuple(query)
     if not any(members):
@@ -242,7 +243,7 @@ async def remove_acls(connection: Connection, query: messages.ListAclsQuery) -> 
     rows = await connection.fetch(f"DELETE FROM groups.acls WHERE {_FITS} RETURNING {_RIGHT}", *members)
     if rows:
         await _note(connection)
-    return sorted((messages.Acl(**row) for row in rows), key=msgspec.structs.astuple)
+    return messages.AclList(acls=sorted((messages.Acl(**row) for row in rows), key=msgspec.structs.astuple))
 
 
 def _check(acl: messages.Acl) -> None:
@@ -263,39 +264,25 @@ def _check(acl: messages.Acl) -> None:
 
 
 class Act(NamedTuple):
-    """One call, as it is done in the database. `run(connection, path, request)` answers the call's message."""
+    """One call, as it is done in the database. `run` gets what the path names and then the request, and answers the
+    call's message."""
 
     api: Api
     changes: bool
     """Whether it needs a transaction."""
-    run: Callable[[Connection, Mapping[str, str], Any], Awaitable[Any]]
+    run: Callable[..., Awaitable[Any]]
 
-
-async def _revoke_keys(
-    connection: Connection, _: Mapping[str, str], request: messages.RevokeKeysRequest
-) -> messages.RevokedKeys:
-    return messages.RevokedKeys(revoked_count=await revoke_keys(connection, request.made_before_ms))
-
-
-async def _add_acls(connection: Connection, _: Mapping[str, str], request: messages.AddAclsRequest) -> messages.AclList:
-    return messages.AclList(acls=await add_acls(connection, request.acls))
-
-
-async def _list_acls(connection: Connection, _: Mapping[str, str], query: messages.ListAclsQuery) -> messages.AclList:
-    return messages.AclList(acls=await acls(connection, query))
-
-
-async def _remove_acls(connection: Connection, _: Mapping[str, str], query: messages.ListAclsQuery) -> messages.AclList:
-    return messages.AclList(acls=await remove_acls(connection, query))
+    def do(self, connection: Connection, path: Mapping[str, str], request: Any) -> Awaitable[Any]:
+        return self.run(connection, *path.values(), *(() if request is None else (request,)))
 
 
 ACTS: Final = (
-    Act(apis.CREATE_KEY, True, lambda connection, _, request: create_key(connection, request)),
-    Act(apis.LIST_KEYS, False, lambda connection, _, query: list_keys(connection, query)),
-    Act(apis.ROTATE_KEY, True, lambda connection, path, request: rotate_key(connection, path["key_id"], request)),
-    Act(apis.REVOKE_KEY, True, lambda connection, path, _: revoke_key(connection, path["key_id"])),
-    Act(apis.REVOKE_KEYS, True, _revoke_keys),
-    Act(apis.ADD_ACLS, True, _add_acls),
-    Act(apis.LIST_ACLS, False, _list_acls),
-    Act(apis.REMOVE_ACLS, True, _remove_acls),
+    Act(apis.CREATE_KEY, True, create_key),
+    Act(apis.LIST_KEYS, False, list_keys),
+    Act(apis.ROTATE_KEY, True, rotate_key),
+    Act(apis.REVOKE_KEY, True, revoke_key),
+    Act(apis.REVOKE_KEYS, True, revoke_keys),
+    Act(apis.ADD_ACLS, True, add_acls),
+    Act(apis.LIST_ACLS, False, acls),
+    Act(apis.REMOVE_ACLS, True, remove_acls),
 )

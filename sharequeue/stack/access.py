@@ -9,7 +9,7 @@ import asyncpg
 from sharequeue import access_store
 from sharequeue.protocol.access.keys import Key
 from sharequeue.protocol.messages.access import CreateKeyRequest, KeyDescription
-from sharequeue.stack.checks import ANSWER_SECONDS, StoreError, place_of, reason_of
+from sharequeue.stack.checks import StoreError, faults_of, once
 from sharequeue_http.forms.api import Api
 
 OPTION: Final = "--database-url"
@@ -18,7 +18,7 @@ OPTION: Final = "--database-url"
 async def act(url: str, api: Api, path: Mapping[str, str], request: Any) -> Any:
     """Do in the database what a call of keys or rights does. Returns: its answer. Raises: StoreError; ApiError."""
     found = next(each for each in access_store.ACTS if each.api is api)
-    return await _in_transaction(url, lambda connection: found.run(connection, path, request))
+    return await _in_transaction(url, lambda connection: found.do(connection, path, request))
 
 
 async def store_key(url: str, key: Key, request: CreateKeyRequest) -> KeyDescription:
@@ -30,16 +30,11 @@ async def store_key(url: str, key: Key, request: CreateKeyRequest) -> KeyDescrip
 
 
 async def _in_transaction(url: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
-    try:
-        connection = await asyncpg.connect(url, timeout=ANSWER_SECONDS)
-        try:
-            async with connection.transaction():
-                return await work(connection)
-        finally:
-            await connection.close(timeout=ANSWER_SECONDS)
-    except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
-        raise StoreError("the database has no tables for keys and rights: run `sharequeue migrate` first") from None
-    except TimeoutError:
-        raise StoreError(f"{place_of(url, 5432, 'PostgreSQL', OPTION)}: no answer within {ANSWER_SECONDS} s") from None
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as fault:
-        raise StoreError(f"{place_of(url, 5432, 'PostgreSQL', OPTION)}: {reason_of(fault)}") from None
+    with faults_of(url, OPTION):
+        async with once(url) as connection:
+            try:
+                async with connection.transaction():
+                    return await work(connection)
+            except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
+                detail = "the database has no tables for keys and rights: run `sharequeue migrate` first"
+                raise StoreError(detail) from None

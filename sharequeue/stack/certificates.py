@@ -2,11 +2,12 @@
 each start. The program `openssl` makes them. Nobody else has the authority's key, so whoever trusts it trusts this
 stack alone."""
 
-import ipaddress
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from sharequeue_http.origins import Authority
 
 AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 397
@@ -41,19 +42,11 @@ def make_certificates(folder: Path, hosts: Iterable[str]) -> Certificates:
         _openssl("req", "-x509", *NEW_KEY, *days, *subject, *usage, "-keyout", ca_key, "-out", new)
         new.rename(ca)
     _openssl("req", *NEW_KEY, "-subj", "/CN=sharequeue", "-keyout", made.key, "-out", request)
-    names = ",".join(f"{'IP' if _is_address(host) else 'DNS'}:{host}" for host in dict.fromkeys(hosts))
+    names = ",".join(f"{'IP' if Authority(host, None).is_address() else 'DNS'}:{host}" for host in dict.fromkeys(hosts))
     extensions.write_text(f"{EXTENSIONS}subjectAltName={names}\n")
     signed = ("-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", str(CERTIFICATE_DAYS), "-extfile", extensions)
     _openssl("x509", "-req", "-in", request, *signed, "-out", made.certificate)
     return made
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _openssl(*arguments: str | Path) -> None:

@@ -2,9 +2,10 @@
 before the start."""
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 import asyncpg
@@ -26,15 +27,34 @@ def check_postgres(url: str, option: str) -> None:
     """Connect once. Raises: StoreError. `option`: the command-line option that gave the URL."""
 
     async def connect() -> None:
-        connection = await asyncpg.connect(url, timeout=ANSWER_SECONDS)
+        async with once(url):
+            pass
+
+    with faults_of(url, option):
+        asyncio.run(connect())
+
+
+@contextlib.asynccontextmanager
+async def once(url: str) -> AsyncIterator[Any]:
+    """Connect to PostgreSQL for as long as this lasts."""
+    connection = await asyncpg.connect(url, timeout=ANSWER_SECONDS)
+    try:
+        yield connection
+    finally:
         await connection.close(timeout=ANSWER_SECONDS)
 
+
+@contextlib.contextmanager
+def faults_of(url: str, option: str, failed: str | None = None) -> Iterator[None]:
+    """Raises: StoreError: what is done in its body with the PostgreSQL at `url`, which `option` gave, fails. `failed`:
+    what that means, in place of the store's place."""
     try:
-        asyncio.run(connect())
+        yield
     except TimeoutError:
         raise StoreError(f"{place_of(url, 5432, 'PostgreSQL', option)}: no answer within {ANSWER_SECONDS} s") from None
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as fault:
-        raise StoreError(f"{place_of(url, 5432, 'PostgreSQL', option)}: {reason_of(fault)}") from None
+        place = failed or place_of(url, 5432, "PostgreSQL", option)
+        raise StoreError(f"{place}: {reason_of(fault)}") from None
 
 
 def check_redis(url: str, option: str) -> None:

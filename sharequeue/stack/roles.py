@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-import asyncpg
-
-from sharequeue.stack.checks import ANSWER_SECONDS, StoreError, place_of, reason_of
+from sharequeue.stack.checks import StoreError, faults_of, once
 
 VARIABLES: Final[Mapping[str, str]] = {
     "groups": "SHAREQUEUE_COORDINATOR_DATABASE_URL",
@@ -43,30 +41,22 @@ def make_roles(url: str, urls: Mapping[str, str]) -> None:
         urls: as `owners` returns them.
     Raises: StoreError.
     """
-    try:
+    with faults_of(url, "--url", "the roles cannot be made"):
         asyncio.run(_make(url, urls))
-    except TimeoutError:
-        raise StoreError(f"{place_of(url, 5432, 'PostgreSQL', '--url')}: no answer within {ANSWER_SECONDS} s") from None
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as fault:
-        raise StoreError(f"the roles cannot be made: {reason_of(fault)}") from None
 
 
 async def _make(url: str, urls: Mapping[str, str]) -> None:
-    connection = await asyncpg.connect(url, timeout=ANSWER_SECONDS)
-    try:
-        async with connection.transaction():
-            for chain, owner in urls.items():
-                name, password = _login(owner, VARIABLES[chain])
-                known = await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", name)
-                role, verifier, database = await connection.fetchrow(
-                    "SELECT quote_ident($1), quote_literal($2), quote_ident(current_database())",
-                    name,
-                    scram_verifier(password, os.urandom(16)),
-                )
-                await connection.execute(f"{'ALTER' if known else 'CREATE'} ROLE {role} LOGIN PASSWORD {verifier}")
-                await connection.execute(f"GRANT CONNECT, CREATE ON DATABASE {database} TO {role}")
-    finally:
-        await connection.close(timeout=ANSWER_SECONDS)
+    async with once(url) as connection, connection.transaction():
+        for chain, owner in urls.items():
+            name, password = _login(owner, VARIABLES[chain])
+            known = await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", name)
+            role, verifier, database = await connection.fetchrow(
+                "SELECT quote_ident($1), quote_literal($2), quote_ident(current_database())",
+                name,
+                scram_verifier(password, os.urandom(16)),
+            )
+            await connection.execute(f"{'ALTER' if known else 'CREATE'} ROLE {role} LOGIN PASSWORD {verifier}")
+            await connection.execute(f"GRANT CONNECT, CREATE ON DATABASE {database} TO {role}")
 
 
 def _login(url: str, variable: str) -> tuple[str, str]:

@@ -15,11 +15,15 @@ from sharequeue.protocol.errors import InvalidGroupId, InvalidTopic, NotCoordina
 from sharequeue.protocol.messages.access import (
     AccessResponse,
     Acl,
+    AclList,
+    AddAclsRequest,
     CreatedKey,
     CreateKeyRequest,
     KeyDescription,
     ListAclsQuery,
     ListKeysQuery,
+    RevokedKeys,
+    RevokeKeysRequest,
     RotateKeyRequest,
 )
 from sharequeue.protocol.messages.cluster import MetadataChangesQuery, MetadataChangesResponse
@@ -131,9 +135,15 @@ async def test_keys_made_before_a_time_are_revoked(database_url: str) -> None:
     async with running(database_url) as coordinator, session(database_url) as connection:
         early, late = [await create(coordinator) for _ in range(2)]
         await connection.execute("UPDATE groups.access_keys SET created_at_ms = 1000 WHERE key_id = $1", early.key_id)
-        assert await coordinator.access.change(access_store.revoke_keys, 1000) == 0
-        assert await coordinator.access.change(access_store.revoke_keys, 1001) == 1
-        assert await coordinator.access.change(access_store.revoke_keys, 1001) == 0
+        assert await coordinator.access.change(
+            access_store.revoke_keys, RevokeKeysRequest(made_before_ms=1000)
+        ) == RevokedKeys(revoked_count=0)
+        assert await coordinator.access.change(
+            access_store.revoke_keys, RevokeKeysRequest(made_before_ms=1001)
+        ) == RevokedKeys(revoked_count=1)
+        assert await coordinator.access.change(
+            access_store.revoke_keys, RevokeKeysRequest(made_before_ms=1001)
+        ) == RevokedKeys(revoked_count=0)
         assert [key.key_id for key in (await described(coordinator)).keys] == [late.key_id]
 
 
@@ -225,15 +235,17 @@ async def test_a_use_never_lowers_a_time_and_changes_no_revision(database_url: s
 async def test_rights_are_added_and_removed_once(database_url: str) -> None:
     async with running(database_url) as coordinator:
         wanted = [a_right(), a_right("o", pattern_type="PREFIXED"), a_right(principal="User:b"), a_right()]
-        assert await coordinator.access.change(access_store.add_acls, wanted) == wanted
+        assert await coordinator.access.change(access_store.add_acls, AddAclsRequest(acls=wanted)) == AclList(
+            acls=wanted
+        )
         before = await described(coordinator)
         assert {*map(repr, before.acls)} == {*map(repr, wanted)}
-        await coordinator.access.change(access_store.add_acls, wanted[:1])
+        await coordinator.access.change(access_store.add_acls, AddAclsRequest(acls=wanted[:1]))
         assert (await described(coordinator)).revision == before.revision, "nothing changed"
         of_a = ListAclsQuery(principal="User:a", resource_name="orders")
-        assert await coordinator.access.read(access_store.acls, of_a) == [a_right()]
-        assert await coordinator.access.change(access_store.remove_acls, of_a) == [a_right()]
-        assert await coordinator.access.change(access_store.remove_acls, of_a) == []
+        assert await coordinator.access.read(access_store.acls, of_a) == AclList(acls=[a_right()])
+        assert await coordinator.access.change(access_store.remove_acls, of_a) == AclList(acls=[a_right()])
+        assert await coordinator.access.change(access_store.remove_acls, of_a) == AclList(acls=[])
         after = await described(coordinator)
         assert (len(after.acls), after.revision > before.revision) == (2, True)
         with pytest.raises(InvalidRequest):
@@ -246,12 +258,12 @@ async def test_rights_are_bounded_and_a_refused_call_adds_none(
 ) -> None:
     monkeypatch.setattr(access_store, "MAX_RIGHTS", 3)
     async with running(database_url) as coordinator:
-        await coordinator.access.change(access_store.add_acls, [a_right("a"), a_right("b")])
+        await coordinator.access.change(access_store.add_acls, AddAclsRequest(acls=[a_right("a"), a_right("b")]))
         before = await described(coordinator)
         with pytest.raises(Throttled):
-            await coordinator.access.change(access_store.add_acls, [a_right("c"), a_right("d")])
+            await coordinator.access.change(access_store.add_acls, AddAclsRequest(acls=[a_right("c"), a_right("d")]))
         assert await described(coordinator) == before
-        await coordinator.access.change(access_store.add_acls, [a_right("a"), a_right("c")])
+        await coordinator.access.change(access_store.add_acls, AddAclsRequest(acls=[a_right("a"), a_right("c")]))
 
 
 @pytest.mark.parametrize(
@@ -271,7 +283,9 @@ async def test_a_right_of_something_that_cannot_be_is_refused(
 ) -> None:
     async with running(module_database) as coordinator:
         with pytest.raises(refusal):
-            await coordinator.access.change(access_store.add_acls, [a_right("good"), a_right(**members)])
+            await coordinator.access.change(
+                access_store.add_acls, AddAclsRequest(acls=[a_right("good"), a_right(**members)])
+            )
         assert not (await described(coordinator)).acls
 
 
@@ -288,7 +302,7 @@ async def test_every_name_and_the_beginning_of_one_are_taken(database_url: str) 
         a_right("*", resource_type="CLUSTER", operation="CREATE"),
     ]
     async with running(database_url) as coordinator:
-        await coordinator.access.change(access_store.add_acls, wanted)
+        await coordinator.access.change(access_store.add_acls, AddAclsRequest(acls=wanted))
         assert len((await described(coordinator)).acls) == len(wanted)
 
 
@@ -325,8 +339,10 @@ async def test_two_changes_at_a_time_follow_one_another(database_url: str) -> No
         pid = connection.get_server_pid()
         async with session(database_url) as watching:
             async with connection.transaction():
-                await access_store.add_acls(connection, [a_right()])
-                other = asyncio.create_task(coordinator.access.change(access_store.add_acls, [a_right()]))
+                await access_store.add_acls(connection, AddAclsRequest(acls=[a_right()]))
+                other = asyncio.create_task(
+                    coordinator.access.change(access_store.add_acls, AddAclsRequest(acls=[a_right()]))
+                )
                 while not await watching.fetchval(  # noqa: ASYNC110 - what is waited for happens in PostgreSQL
                     "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))", pid
                 ):
@@ -374,7 +390,7 @@ async def test_a_paused_owner_changes_no_keys_and_no_rights(database_url: str) -
             for function, argument in (
                 (access_store.create_key, CreateKeyRequest(principal="User:b")),
                 (access_store.revoke_key, key_id),
-                (access_store.add_acls, [a_right()]),
+                (access_store.add_acls, AddAclsRequest(acls=[a_right()])),
                 (access_store.note_uses, {key_id: now_ms()}),
             ):
                 with pytest.raises(NotCoordinator):

@@ -34,7 +34,7 @@ class AccessApi:
         ]
 
     async def _act(self, act: Act, call: Call) -> Any:
-        answer = await (self._change if act.changes else self._read)(act.run, call.path, call.request)
+        answer = await (self._change if act.changes else self._read)(act.do, call.path, call.request)
         if act.api is apis.REMOVE_ACLS:
             log.info("rights removed", extra=fields(acls=quoted(encode(answer.acls).decode(), MOST_AUDITED)))
         return answer
