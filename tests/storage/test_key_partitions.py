@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 from sharequeue_gateway.record_log import key_store
+from sharequeue_gateway.record_log.locked_append import answer_of
 from sharequeue_gateway.record_log.transactions import transaction_store
 from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
@@ -51,9 +52,10 @@ async def test_a_reader_stops_no_keyed_append_and_no_commit_at_the_end_of_a_peri
 
 async def test_a_look_up_scans_only_partitions_that_may_have_a_row(database_url: str) -> None:
     """Whatever there is for the day ahead, and from a clock that has jumped."""
+    key = key_of(new_topic(), "k", b"1")
     look_ups: list[tuple[key_store.KeyTable, Statement, int]] = [
-        (table, lambda c, table=table: key_store.find_key(c, table, "", "", new_topic(), "k"), table.kept + 1)
-        for table in (key_store.KEYS, key_store.LASTING_KEYS)
+        (table, lambda c, lasting=lasting: answer_of(c, key._replace(lasting=lasting)), table.kept + 1)
+        for table, lasting in ((key_store.KEYS, False), (key_store.LASTING_KEYS, True))
     ]
     outcomes = key_store.OUTCOMES
     look_ups.append((outcomes, lambda c: transaction_store.outcome(c, outcomes, "t"), outcomes.kept + 2))

@@ -5,11 +5,10 @@ deleted. Outcomes of transactions are kept in the same way.
 """
 
 import hashlib
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import asyncpg
 
@@ -127,40 +126,6 @@ def lock_of(path: str, topic_id: str, key: str) -> int:
     return int.from_bytes(name, "big", signed=True)
 
 
-async def find_key(
-    connection: Connection, table: KeyTable, caller: str, path: str, topic_id: str, key: str
-) -> tuple[bytes, bytes, list[int]] | None:
-    """Lock the key for this transaction. Returns: its fingerprint, answer and base offsets, if it was used before."""
-    await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_of(path, topic_id, key))
-    row = await connection.fetchrow(look_up(table), topic_id, key, path, caller)
-    return None if row is None else (row[0], row[1], list(row[2]))
-
-
-async def keep_key(
-    connection: Connection,
-    table: KeyTable,
-    caller: str,
-    path: str,
-    topic_id: str,
-    key: str,
-    fingerprint: bytes,
-    answer: bytes,
-    base_offsets: Sequence[int],
-) -> None:
-    await connection.execute(
-        f"""INSERT INTO log.{table.name}
-             ({table.column}, topic_id, key, path, caller, fingerprint, answer, base_offsets)
-           VALUES ({table.period}, $1, $2, $3, $4, $5, $6, $7)""",
-        topic_id,
-        key,
-        path,
-        caller,
-        fingerprint,
-        answer,
-        list(base_offsets),
-    )
-
-
 class NewKey(NamedTuple):
     """A key of KEYS that is stored with a batch; all None: the batch has no key. `lock`: see `lock_of`."""
 
@@ -173,10 +138,7 @@ class NewKey(NamedTuple):
 
 
 NO_KEY: Final = NewKey()
-_TYPES: Final = (
-    *("uuid", "int", "bigint", "bigint", "bigint", "int", "uuid", "bytea", "int", "bigint"),
-    *("bigint", "text", "text", "text", "bytea", "bytea"),
-)
+_TYPES: Final = (*store.TYPES, "bigint", "text", "text", "text", "bytea", "bytea")
 
 
 NEW_KEYS: Final = f"log.new_keys({{}}, {KEYS.first}, {KEYS.period} + 1)"
@@ -201,32 +163,21 @@ SELECT append_id, true FROM written UNION ALL SELECT $7, false FROM fresh WHERE 
 
 @lru_cache(FEW + 1)
 def append_with_keys(count: int) -> str:
-    """As `store.append_few`, for batches with keys. `count`: of the batches; 0: they are sent as arrays.
+    """As `store.append_several`, for batches with keys.
 
-    Each batch has its NewKey behind its columns, and before it the lock key of its partition, if it is the first one
-    there. `used` has the batches whose key is locked or used by others. Neither they nor the batches behind them in
-    their partition are inserted: there is no hole.
+    Each batch has its NewKey behind its columns. `used` has the batches whose key is locked or used by others. Neither
+    they nor the batches behind them in their partition are inserted: there is no hole.
     """
     if count == 1:
         return APPEND_ONE_WITH_KEY
-    numbers = itertools.count(1)
-    if count:
-        rows = ", ".join(f"({', '.join(f'${next(numbers)}::{name}' for name in _TYPES)})" for _ in range(count))
-        values = f"VALUES {rows}"
-    else:
-        values = f"SELECT * FROM unnest({', '.join(f'${next(numbers)}::{name}[]' for name in _TYPES)})"
-    may_append = MAY_APPEND.format(
-        lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset"
-    )
     keys = ", ".join(f"array_agg({name})" for name in ("append_id", "key_lock", "topic_id", "key", "path", "caller"))
     return f"""
-WITH input ({COLUMNS}, lock_key, key_lock, key, path, caller, fingerprint, answer) AS MATERIALIZED ({values}),
+WITH input ({COLUMNS}, lock_key, key_lock, key, path, caller, fingerprint, answer) AS MATERIALIZED ({store.input_of(count, _TYPES)}),
 fresh AS MATERIALIZED (SELECT {NEW_KEYS.format(keys)} AS append_ids FROM input WHERE key_lock IS NOT NULL),
 used AS MATERIALIZED (
   SELECT i.append_id, i.topic_id, i.partition, i.base_offset FROM input i
   WHERE i.key_lock IS NOT NULL AND i.append_id <> ALL((SELECT append_ids FROM fresh)::uuid[])),
-allowed AS MATERIALIZED (
-  SELECT h.topic_id, h.partition FROM input h WHERE h.lock_key IS NOT NULL AND {may_append}),
+{store.ALLOWED},
 written AS (
   INSERT INTO log.record_batches ({COLUMNS})
   SELECT {COLUMNS} FROM input i JOIN allowed USING (topic_id, partition) WHERE NOT EXISTS (
@@ -254,13 +205,9 @@ async def append(
     Raises: TimeoutError: the insert may have happened.
     """
     kept = await store.kept_forms([batch for _, _, batch, _ in batches])
-    columns = store.columns(batches, kept)
-    heads = {(topic_id, partition): append_id for topic_id, partition, _, append_id in reversed(batches)}
-    firsts = {append_id: store.lock_key(*place) for place, append_id in heads.items()}
-    columns.append([firsts.get(append_id) for _, _, _, append_id in batches])
-    columns += map(list, zip(*[keys.get(append_id, NO_KEY) for _, _, _, append_id in batches], strict=True))
+    of_keys = zip(*[keys.get(append_id, NO_KEY) for _, _, _, append_id in batches], strict=True)
     few = len(batches) <= FEW
-    values: Sequence[Any] = list(itertools.chain.from_iterable(zip(*columns, strict=True))) if few else columns
+    values = store.parameters(batches, kept, *map(list, of_keys), few=few)
     rows = await connection.fetch(append_with_keys(len(batches) if few else 0), *values, timeout=timeout_s)
     inserted = {append_id.hex for append_id, is_inserted in rows if is_inserted}
     store.count(compression, batches, kept, inserted)

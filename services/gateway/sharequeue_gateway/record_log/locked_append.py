@@ -351,7 +351,8 @@ def not_in_time() -> StorageError:
 
 async def answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None:
     """Take the key for this transaction. Returns: the first answer, if the key was used before."""
-    used = await key_store.find_key(connection, _table_of(key), key.caller, key.path, key.topic_id, key.key)
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_of(key))
+    used = await connection.fetchrow(key_store.look_up(_table_of(key)), key.topic_id, key.key, key.path, key.caller)
     if used is None:
         return None
     fingerprint, answer, base_offsets = used
@@ -362,7 +363,7 @@ async def answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None
             " send the same bytes; for another request, use a new key",
             extra={"first_batches": msgspec.to_builtins(batches)} if batches else None,
         )
-    return AppendResult(base_offsets, answer, repeated=True)
+    return AppendResult(list(base_offsets), answer, repeated=True)
 
 
 def lock_of(key: IdempotencyKey) -> int:
@@ -377,16 +378,12 @@ def new_key(key: IdempotencyKey, base_offset: int) -> key_store.NewKey:
 async def keep_answer(connection: Any, key: IdempotencyKey, base_offsets: Sequence[int]) -> bytes:
     """Store the answer with its key. Returns: the answer."""
     answer = key.answer(base_offsets)
-    await key_store.keep_key(
-        connection,
-        _table_of(key),
-        key.caller,
-        key.path,
-        key.topic_id,
-        key.key,
-        key.fingerprint,
-        answer,
-        base_offsets,
+    table = _table_of(key)
+    await connection.execute(
+        f"""INSERT INTO log.{table.name}
+             ({table.column}, topic_id, key, path, caller, fingerprint, answer, base_offsets)
+           VALUES ({table.period}, $1, $2, $3, $4, $5, $6, $7)""",
+        *(key.topic_id, key.key, key.path, key.caller, key.fingerprint, answer, list(base_offsets)),
     )
     return answer
 

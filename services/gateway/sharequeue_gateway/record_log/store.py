@@ -30,6 +30,11 @@ async def execute(connection: Connection, statement: str, *arguments: Any) -> No
     await connection.execute(statement, *arguments)
 
 
+def columns_of(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """Rows as arrays, one for each column; without rows, as many empty ones."""
+    return [[row[place] for row in rows] for place in range(width)]
+
+
 END = """greatest(p.end_floor, coalesce((SELECT b.last_offset + 1 FROM log.record_batches b
   WHERE b.topic_id = p.topic_id AND b.partition = p.partition ORDER BY b.base_offset DESC LIMIT 1), 0))"""
 
@@ -60,71 +65,67 @@ MAY_APPEND: Final = f"""pg_try_advisory_xact_lock({{lock_key}}) AND (
 
 COLUMNS: Final = "topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records, uncompressed_bytes"
 
-APPEND = f"""
-WITH input AS (
-  SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[],
-    $9::int[]) AS t({COLUMNS})),
-heads AS (
-  SELECT * FROM unnest($10::uuid[], $11::int[], $12::bigint[], $13::bigint[]) AS t(topic_id, partition, base_offset, lock_key)),
-allowed AS MATERIALIZED (
-  SELECT h.topic_id, h.partition FROM heads h
-  WHERE {MAY_APPEND.format(lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset")})
-INSERT INTO log.record_batches ({COLUMNS})
-SELECT i.* FROM input i JOIN allowed USING (topic_id, partition) ORDER BY i.topic_id, i.partition, i.base_offset
-RETURNING append_id
-"""
+TYPES: Final = ("uuid", "int", "bigint", "bigint", "bigint", "int", "uuid", "bytea", "int", "bigint")
+"""Of COLUMNS, and of the lock key of the partition behind them, which the first batch of each partition has."""
+
+_ALLOWED: Final = f"""allowed AS MATERIALIZED (
+  SELECT h.topic_id, h.partition FROM {{heads}} WHERE h.lock_key IS NOT NULL AND {
+    MAY_APPEND.format(
+        lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset"
+    )
+})"""
+"""The partitions to which this commit may append."""
+ALLOWED: Final = _ALLOWED.format(heads="input h")
+ALLOWED_OF_ARRAYS: Final = _ALLOWED.format(
+    heads="unnest($1::uuid[], $2::int[], $3::bigint[], $10::bigint[]) AS h(topic_id, partition, base_offset, lock_key)"
+)
+"""Without the records: a statement that takes rows of arrays twice keeps a copy of them."""
 
 FEW: Final = 8
 """Up to so many batches are sent as single parameters. For arrays, asyncpg looks up the kind of each element: two or
 three batches in arrays take a fifth more of this process's time, and a tenth more of the server's."""
 
 
-@lru_cache(FEW)
-def append_few(count: int) -> str:
-    """APPEND with single parameters, for `count` batches. The last parameter of a batch is its partition's lock key."""
-    types = ("uuid", "int", "bigint", "bigint", "bigint", "int", "uuid", "bytea", "int", "bigint")
+def input_of(count: int, types: Sequence[str]) -> str:
+    """The rows of `input`: so many, as single parameters; 0: any number, as arrays."""
+    if not count:
+        return f"SELECT * FROM unnest({', '.join(f'${n}::{name}[]' for n, name in enumerate(types, 1))})"
     numbers = itertools.count(1)
-    rows = ", ".join(f"({', '.join(f'${next(numbers)}::{name}' for name in types)})" for _ in range(count))
-    may_append = MAY_APPEND.format(
-        lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset"
-    )
+    rows = (f"({', '.join(f'${next(numbers)}::{name}' for name in types)})" for _ in range(count))
+    return f"VALUES {', '.join(rows)}"
+
+
+@lru_cache(FEW + 1)
+def append_several(count: int) -> str:
+    """The statement of `append` for several batches. `count`: as in `input_of`."""
     return f"""
-WITH input ({COLUMNS}, lock_key) AS (VALUES {rows}),
-heads AS (
-  SELECT topic_id, partition, min(base_offset) AS base_offset, min(lock_key) AS lock_key FROM input GROUP BY 1, 2),
-allowed AS MATERIALIZED (
-  SELECT h.topic_id, h.partition FROM heads h WHERE {may_append})
+WITH input ({COLUMNS}, lock_key) AS ({input_of(count, TYPES)}),
+{ALLOWED if count else ALLOWED_OF_ARRAYS}
 INSERT INTO log.record_batches ({COLUMNS})
 SELECT {COLUMNS} FROM input JOIN allowed USING (topic_id, partition) ORDER BY topic_id, partition, base_offset
 RETURNING append_id
 """
 
 
-APPEND_IN_TRANSACTIONS = f"""
-WITH input AS (
-  SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[],
-    $9::int[], $10::text[]) AS t({COLUMNS}, transaction_id)),
-heads AS (
-  SELECT * FROM unnest($11::uuid[], $12::int[], $13::bigint[], $14::bigint[]) AS t(topic_id, partition, base_offset, lock_key)),
+APPEND_IN_TRANSACTIONS: Final = f"""
+WITH input ({COLUMNS}, lock_key, transaction_id) AS ({input_of(0, (*TYPES, "text"))}),
 open AS MATERIALIZED (
   SELECT t.transaction_id FROM log.transactions t
-  WHERE t.transaction_id = ANY($15::text[]) AND t.state = 0 AND t.deadline > clock_timestamp()
-    AND {OWNED.format(owner="($17::text[])[array_position($15::text[], t.transaction_id)]")}
-    AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id) < $16
+  WHERE t.transaction_id = ANY($12::text[]) AND t.state = 0 AND t.deadline > clock_timestamp()
+    AND {OWNED.format(owner="($14::text[])[array_position($12::text[], t.transaction_id)]")}
+    AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id) < $13
   FOR SHARE OF t SKIP LOCKED),
 shut AS MATERIALIZED (
   SELECT i.topic_id, i.partition, min(i.base_offset) AS first_offset FROM input i
   WHERE i.transaction_id IS NOT NULL AND NOT EXISTS (
     SELECT FROM open o WHERE o.transaction_id = i.transaction_id) GROUP BY 1, 2),
-allowed AS MATERIALIZED (
-  SELECT h.topic_id, h.partition FROM heads h
-  WHERE {MAY_APPEND.format(lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset")}),
+{ALLOWED_OF_ARRAYS},
 written AS (
   INSERT INTO log.record_batches ({COLUMNS}, transaction_id, attributes)
-  SELECT i.*, CASE WHEN i.transaction_id IS NULL THEN 0 ELSE {TRANSACTIONAL} END
-  FROM input i JOIN allowed USING (topic_id, partition) LEFT JOIN shut s USING (topic_id, partition)
-  WHERE s.first_offset IS NULL OR i.base_offset < s.first_offset
-  ORDER BY i.topic_id, i.partition, i.base_offset
+  SELECT {COLUMNS}, transaction_id, CASE WHEN transaction_id IS NULL THEN 0 ELSE {TRANSACTIONAL} END
+  FROM input JOIN allowed USING (topic_id, partition) LEFT JOIN shut s USING (topic_id, partition)
+  WHERE s.first_offset IS NULL OR base_offset < s.first_offset
+  ORDER BY topic_id, partition, base_offset
   RETURNING topic_id, partition, base_offset, append_id, transaction_id),
 registered AS (
   INSERT INTO log.transaction_partitions (transaction_id, topic_id, partition, first_offset)
@@ -132,10 +133,10 @@ registered AS (
   WHERE transaction_id IS NOT NULL GROUP BY 1, 2, 3 ON CONFLICT DO NOTHING)
 SELECT append_id FROM written
 """
-"""APPEND for a commit with batches of transactions. It waits for nothing: a transaction that is being ended is skipped.
-`shut` is, in each partition, the first batch whose transaction is not open here: it and all behind it are not inserted,
-so there is no hole. A transaction with $16 partitions, to which this commit might add too many, takes the slow path,
-which counts exactly. $17 are the patterns of those who append to the transactions $15."""
+"""`append_several` for a commit with batches of transactions. It waits for nothing: a transaction that is being ended
+is skipped. `shut` is, in each partition, the first batch whose transaction is not open here: it and all behind it are
+not inserted, so there is no hole. A transaction with $13 partitions, to which this commit might add too many, takes the
+slow path, which counts exactly. $14 are the patterns of those who append to the transactions $12."""
 
 APPEND_ONE = f"""
 INSERT INTO log.record_batches ({COLUMNS})
@@ -143,7 +144,7 @@ SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9
 WHERE {MAY_APPEND.format(lock_key="$10", topic_id="$1", partition="$2", base_offset="$3")}
 RETURNING append_id
 """
-"""APPEND for a single batch, which most commits have. It takes a quarter less of the server's time."""
+"""`append` of a single batch, which most commits have. It takes a quarter less of the server's time."""
 
 APPEND_ONE_IN_TRANSACTION = f"""
 WITH open AS MATERIALIZED (
@@ -264,7 +265,7 @@ async def kept_forms(batches: Sequence[RecordBatch]) -> list[tuple[bytes, int | 
 
 
 def columns(batches: Rows, kept: Sequence[tuple[bytes, int | None]]) -> list[list[Any]]:
-    """Batches as the arrays that APPEND and INSERT take. `kept`: see `compression.kept_form`."""
+    """Batches as the arrays that INSERT takes. `kept`: see `compression.kept_form`."""
     return [
         [topic_id for topic_id, _, _, _ in batches],
         [partition for _, partition, _, _ in batches],
@@ -276,6 +277,15 @@ def columns(batches: Rows, kept: Sequence[tuple[bytes, int | None]]) -> list[lis
         [records for records, _ in kept],
         [size for _, size in kept],
     ]
+
+
+def parameters(batches: Rows, kept: Sequence[tuple[bytes, int | None]], *more: Sequence[Any], few: bool) -> list[Any]:
+    """Batches as the parameters of `input`, with the lock keys of their partitions. `more`: further columns. `few`: as
+    single parameters."""
+    heads = {(topic_id, partition): append_id for topic_id, partition, _, append_id in reversed(batches)}
+    locks = {append_id: lock_key(*place) for place, append_id in heads.items()}
+    given = [*columns(batches, kept), [locks.get(append_id) for _, _, _, append_id in batches], *more]
+    return list(itertools.chain.from_iterable(zip(*given, strict=True))) if few else given
 
 
 async def append(
@@ -328,25 +338,15 @@ async def _append_several(
     transactions: Mapping[str, str],
 ) -> set[str]:
     kept = await kept_forms([batch for _, _, batch, _ in batches])
-    if len(batches) <= FEW and not transactions:
-        values: list[Any] = []
-        for (topic_id, partition, batch, append_id), form in zip(batches, kept, strict=True):
-            values += (topic_id, partition, batch.base_offset, batch.last_offset, batch.max_timestamp_ms)
-            values += (batch.record_count, append_id, *form, lock_key(topic_id, partition))
-        statement = append_few(len(batches))
+    if transactions:
+        places = {(topic_id, partition) for topic_id, partition, _, _ in batches}
+        values = parameters(batches, kept, [batch.transaction_id for _, _, batch, _ in batches], few=False)
+        values += [list(transactions), MOST_OF_TRANSACTION + 1 - len(places), list(transactions.values())]
+        statement = APPEND_IN_TRANSACTIONS
     else:
-        heads: dict[tuple[str, int], int] = {}
-        for topic_id, partition, batch, _ in batches:
-            heads.setdefault((topic_id, partition), batch.base_offset)
-        values = [*columns(batches, kept)]
-        if transactions:
-            values.append([batch.transaction_id for _, _, batch, _ in batches])
-        values += [[topic_id for topic_id, _ in heads], [partition for _, partition in heads]]
-        values += [list(heads.values()), [lock_key(*place) for place in heads]]
-        statement = APPEND
-        if transactions:
-            values += [list(transactions), MOST_OF_TRANSACTION + 1 - len(heads), list(transactions.values())]
-            statement = APPEND_IN_TRANSACTIONS
+        few = len(batches) <= FEW
+        values = parameters(batches, kept, few=few)
+        statement = append_several(len(batches) if few else 0)
     inserted = {row[0].hex for row in await connection.fetch(statement, *values, timeout=timeout_s)}
     count(compression, batches, kept, inserted)
     return inserted
@@ -410,8 +410,7 @@ async def make_partitions(connection: Connection, places: Sequence[tuple[str, in
         """INSERT INTO log.partitions (topic_id, partition, deleted)
            SELECT t.topic_id, t.partition, $3 FROM unnest($1::uuid[], $2::int[]) AS t(topic_id, partition)
            ORDER BY 1, 2 ON CONFLICT DO NOTHING""",
-        [topic_id for topic_id, _ in places],
-        [partition for _, partition in places],
+        *columns_of(places, 2),
         deleted,
     )
 
@@ -435,10 +434,7 @@ def bounds_of(rows: Iterable[Any]) -> dict[tuple[str, int], Bounds]:
 
 async def bounds(connection: Connection, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
     """The bounds of partitions. A partition without any append is left out."""
-    rows = await connection.fetch(
-        _BOUNDS_ALONE, [topic_id for topic_id, _ in places], [partition for _, partition in places]
-    )
-    return bounds_of(rows)
+    return bounds_of(await connection.fetch(_BOUNDS_ALONE, *columns_of(places, 2)))
 
 
 async def judge(
@@ -582,7 +578,7 @@ async def raise_log_starts(connection: Connection, topic_id: str, to: Sequence[t
            FROM unnest($2::int[], $3::bigint[], $4::bigint[]) AS t(partition, log_start, log_end)
            WHERE p.topic_id = $1 AND p.partition = t.partition""",
         topic_id,
-        *([entry[index] for entry in to] for index in range(3)),
+        *columns_of(to, 3),
     )
 
 
