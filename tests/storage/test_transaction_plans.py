@@ -64,7 +64,7 @@ def of_transaction(transaction_id: str) -> list[tuple[str, int, RecordBatch, uui
 
 
 async def end(connection: Any, transaction_id: str) -> None:
-    found = await transaction_store.lock_to_end(connection, transaction_id, False, MINE)
+    found = await transaction_store.row_of(connection, transaction_id, MINE, "FOR UPDATE")
     assert found is not None
     last = await transaction_store.look_to_end(connection, transaction_id)
     await transaction_store.lock_places(connection, last.places, large=True)
@@ -99,7 +99,6 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     ),
     "parts of one without": (lambda c: transaction_store.open_parts(c, "t5"), 10),
     "lock parts": (lambda c: transaction_store.lock_parts(c, "t5", ["t6", "t7"]), 10),
-    "lock the whole of a part": (lambda c: begin_store.lock_whole(c, key_store.OUTCOMES, "t5", MINE), 10),
     "what became of it": (lambda c: transaction_store.find(c, key_store.OUTCOMES, "o77", MINE), 50),
     "of a producer": (lambda c: begin_store.open_of(c, "x77"), 10),
     "raise an epoch": (lambda c: begin_store.raise_epoch(c, key_store.OUTCOMES, "x77", ""), 10),

@@ -270,13 +270,6 @@ class KnownLog:
         for (topic_id, partition), (log_end_offset, records) in news.items():
             self.listener.appended(topic_id, partition, log_end_offset, records)
 
-    def publish_markers(self, markers: Sequence[tuple[TopicIdPartition, RecordBatch]]) -> None:
-        """As `publish`, for markers, of which each partition has one."""
-        for place, marker in markers:
-            end = marker.last_offset + 1
-            self.cache.add(place, marker, end)
-            self.listener.appended(*place, end, 0)
-
     def forget(self) -> None:
         """The log may have gone back: forget all of it, unlike `learn`, for which no end goes back."""
         for place in self.cache.places():

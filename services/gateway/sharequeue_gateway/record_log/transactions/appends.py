@@ -77,9 +77,10 @@ class InTransaction:
 
     async def lock(self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool) -> None:
         """Lock the transaction until the append has committed."""
-        shared = await transaction_store.share(connection, self._transaction_id, self.owner)
-        if shared is None or not shared.open:
-            raise NotOpen(shared is not None and shared.past)
+        found, past = await transaction_store.share(connection, self._transaction_id, self.owner)
+        is_open = found is not None and found.state == State.OPEN
+        if past or not is_open:
+            raise NotOpen(past and is_open)
 
     async def at_once(self, connection: Any, row: store.Row, key: NewKey) -> bool:
         """The fast path does this, for many appends together."""

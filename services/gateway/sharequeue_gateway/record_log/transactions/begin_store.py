@@ -6,10 +6,9 @@ A new producer raises the epoch under the lock of the row, so the earlier ones a
 from typing import Final, NamedTuple
 
 from sharequeue_gateway.record_log.key_store import KeyTable
-from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.store import Connection
 from sharequeue_gateway.record_log.transactions.transaction_rules import Transaction
-from sharequeue_gateway.record_log.transactions.transaction_store import MINE, MS, ROW, outcome, transaction_of
+from sharequeue_gateway.record_log.transactions.transaction_store import MS, ROW, transaction_of
 
 FIRST_EPOCH: Final = "greatest(floor(extract(epoch FROM now() - timestamptz '2025-01-01Z')), 0)::int"
 """The epoch of the first producer of a transactional id: seconds. Each further producer has one more. A row is
@@ -159,21 +158,3 @@ async def begin_part(
         *(() if most_each is None else (most_each,)),
     )
     return None if row is None else (row[0], row[1])
-
-
-async def lock_whole(
-    connection: Connection, outcomes: KeyTable, transaction_id: str, owner: str = ANY_OWNER
-) -> tuple[Transaction | None, bool]:
-    """Lock the row of a transaction `FOR SHARE`, to begin a part of it. Returns: it, and whether its time has passed.
-
-    The clock is read in a second statement, as in `transaction_store.share`.
-    """
-    row = await connection.fetchrow(
-        f"SELECT {ROW} FROM log.transactions t WHERE transaction_id = $1 AND {MINE} FOR SHARE", transaction_id, owner
-    )
-    if row is None:
-        return await outcome(connection, outcomes, transaction_id, owner), False
-    past = await connection.fetchval(
-        "SELECT clock_timestamp() >= deadline FROM log.transactions WHERE transaction_id = $1", transaction_id
-    )
-    return transaction_of(row), past

@@ -195,7 +195,7 @@ class Ending:
             if first:
                 await pace.rest()
             some = ended.markers[first : first + MARKERS_AT_ONCE]
-            self._known.publish_markers(
+            self._known.publish(
                 [(place, RecordBatch.marker(offset, ended.timestamp_ms, transaction_id)) for place, offset in some]
             )
 
@@ -222,7 +222,8 @@ class Ending:
         self, connection: Any, transaction_id: str, end: End, large: bool, remaining_s: float
     ) -> Ended:
         async with locking(connection, max(int(remaining_s * 800), 100)):
-            found = await transaction_store.lock_to_end(connection, transaction_id, end.skip_locked, end.owner)
+            lock = "FOR UPDATE SKIP LOCKED" if end.skip_locked else "FOR UPDATE"
+            found = await transaction_store.row_of(connection, transaction_id, end.owner, lock)
             if found is not None:
                 return await self._end(connection, found, end, large)
         if end.skip_locked:

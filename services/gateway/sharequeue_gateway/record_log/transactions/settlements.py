@@ -10,7 +10,7 @@ or T's row here, or neither: then T was aborted, or was committed without these 
 import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import asyncpg
 import msgspec
@@ -27,6 +27,7 @@ from sharequeue_gateway.record_log.store import (
     Connection,
     Row,
     bounds_of,
+    columns_of,
     lock_keys,
 )
 from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT, State, Transaction
@@ -89,14 +90,8 @@ LEFT JOIN log.settlements s USING (transaction_id, group_id, topic_id, partition
 """
 
 
-def _columns(rows: Sequence[Pending]) -> tuple[list[str], list[str], list[str], list[int]]:
-    keys = [row.key for row in rows]
-    return (
-        [row.transaction_id for row in rows],
-        [key.group_id for key in keys],
-        [key.topic_id for key in keys],
-        [key.partition for key in keys],
-    )
+def _columns(rows: Sequence[Pending]) -> list[list[Any]]:
+    return columns_of([(row.transaction_id, *row.key) for row in rows], 4)
 
 
 async def decided(connection: Connection, pending: Sequence[Pending]) -> list[Decided]:
@@ -160,17 +155,8 @@ async def add(connection: Connection, transaction_id: str, settlements: Sequence
     await connection.execute(ADD.format(source=""), transaction_id, *_values(settlements))
 
 
-def _values(
-    settlements: Sequence[Settlement],
-) -> tuple[list[str], list[str], list[int], list[int], list[int], list[bytes]]:
-    return (
-        [each.key.group_id for each in settlements],
-        [each.key.topic_id for each in settlements],
-        [each.key.partition for each in settlements],
-        [each.state_epoch for each in settlements],
-        [each.leader_epoch for each in settlements],
-        [each.batches for each in settlements],
-    )
+def _values(settlements: Sequence[Settlement]) -> list[list[Any]]:
+    return columns_of([(*each.key, *each[1:]) for each in settlements], 6)
 
 
 LOCK_ALONE: Final = f"""
@@ -228,8 +214,7 @@ async def commit_alone(
         *_values(settling.settlements),
         COMMIT.reason,
         settling.digest,
-        [topic_id for topic_id, _ in places],
-        [partition for _, partition in places],
+        *columns_of(places, 2),
     )
     return bounds_of([row[1:] for row in rows if row[1] is not None]) if rows else None
 

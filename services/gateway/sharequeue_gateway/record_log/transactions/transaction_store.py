@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log.key_store import KeyTable
 from sharequeue_gateway.record_log.owner import ANY_OWNER
-from sharequeue_gateway.record_log.store import END, OWNED, Connection, lock_keys
+from sharequeue_gateway.record_log.store import END, OWNED, Connection, columns_of, lock_keys
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason, State, Transaction
 
 ENDS_LARGE: Final = int.from_bytes(b"txn ends", "big", signed=True)
@@ -104,31 +104,32 @@ producer's row comes last: its holders wait for nothing. The note counts though 
 its first transaction begins after this end."""
 
 
+async def row_of(
+    connection: Connection, transaction_id: str, owner: str = ANY_OWNER, lock: str = ""
+) -> Transaction | None:
+    """The row of a transaction. `lock`: `FOR UPDATE`, for example."""
+    row = await connection.fetchrow(
+        f"SELECT {ROW} FROM log.transactions t WHERE transaction_id = $1 AND {MINE} {lock}", transaction_id, owner
+    )
+    return None if row is None else transaction_of(row)
+
+
 # Append
 
 
-class SharedTransaction(NamedTuple):
-    """A transaction's row as an append finds it. `past`: it is open, and its time has passed."""
-
-    open: bool
-    past: bool
-
-
-async def share(connection: Connection, transaction_id: str, owner: str = ANY_OWNER) -> SharedTransaction | None:
+async def share(connection: Connection, transaction_id: str, owner: str = ANY_OWNER) -> tuple[Transaction | None, bool]:
     """Lock the row `FOR SHARE` until the end of the database transaction: it waits for an end that is under way.
+    Returns: the transaction, and whether its time has passed.
 
     The clock is read in a second statement: PostgreSQL may compute an answer's columns before it waits for the lock.
     """
-    row = await connection.fetchrow(
-        f"SELECT state FROM log.transactions t WHERE transaction_id = $1 AND {MINE} FOR SHARE", transaction_id, owner
-    )
-    if row is None:
-        return None
-    past = await connection.fetchval(
+    found = await row_of(connection, transaction_id, owner, "FOR SHARE")
+    if found is None:
+        return None, False
+    past: bool = await connection.fetchval(
         "SELECT clock_timestamp() >= deadline FROM log.transactions WHERE transaction_id = $1", transaction_id
     )
-    is_open = row[0] == State.OPEN
-    return SharedTransaction(is_open and not past, is_open and past)
+    return found, past
 
 
 async def register(
@@ -139,8 +140,7 @@ async def register(
         """INSERT INTO log.transaction_partitions (transaction_id, topic_id, partition, first_offset)
            SELECT $1, t.* FROM unnest($2::uuid[], $3::int[], $4::bigint[]) AS t ON CONFLICT DO NOTHING""",
         transaction_id,
-        [topic_id for topic_id, _ in places],
-        [partition for _, partition in places],
+        *columns_of(places, 2),
         first_offsets,
     )
     count: int = await connection.fetchval(
@@ -150,19 +150,6 @@ async def register(
 
 
 # End
-
-
-async def lock_to_end(
-    connection: Connection, transaction_id: str, skip_locked: bool, owner: str = ANY_OWNER
-) -> Transaction | None:
-    """Lock the row of a transaction `FOR UPDATE`. `skip_locked`: None if another holds it."""
-    row = await connection.fetchrow(
-        f"""SELECT {ROW} FROM log.transactions t WHERE transaction_id = $1 AND {MINE}
-            FOR UPDATE {"SKIP LOCKED" if skip_locked else ""}""",
-        transaction_id,
-        owner,
-    )
-    return None if row is None else transaction_of(row)
 
 
 async def lock_parts(connection: Connection, transaction_id: str, parts: Sequence[str]) -> list[str]:
@@ -362,7 +349,5 @@ async def find(
     connection: Connection, outcomes: KeyTable, transaction_id: str, owner: str = ANY_OWNER
 ) -> Transaction | None:
     """Return what is known of a transaction. Its row first, then the outcomes: in this order nothing is missed."""
-    row = await connection.fetchrow(
-        f"SELECT {ROW} FROM log.transactions t WHERE transaction_id = $1 AND {MINE}", transaction_id, owner
-    )
-    return await outcome(connection, outcomes, transaction_id, owner) if row is None else transaction_of(row)
+    found = await row_of(connection, transaction_id, owner)
+    return await outcome(connection, outcomes, transaction_id, owner) if found is None else found

@@ -175,7 +175,9 @@ class PostgresTransactions:
         """Begin a part under the lock of the whole's row: an end of the whole finds it, or it does not begin."""
         async with connection.transaction():
             outcomes = self._database.outcomes
-            whole, past = await begin_store.lock_whole(connection, outcomes, whole_id, wish.owner.patterns)
+            whole, past = await transaction_store.share(connection, whole_id, wish.owner.patterns)
+            if whole is None:
+                whole = await transaction_store.outcome(connection, outcomes, whole_id, wish.owner.patterns)
             check_whole(whole_id, whole, past)
             assert whole is not None
             transaction_id = str(uuid.uuid4())
@@ -196,18 +198,15 @@ class PostgresTransactions:
     async def _too_many_of(self, connection: Any, principal: str) -> Throttled:
         mine = await begin_store.open_of_principal(connection, principal) if principal else 0
         if mine < self._most_each:
-            return self._too_many()
+            return Throttled(
+                f"{self._most_open} transactions are open (max_open_transactions); end some, or repeat the request later",
+                limit=self._most_open,
+                retry_after_s=1,
+            )
         return Throttled(
             f"{principal} has {mine} open transactions; while others have some, one principal has {self._most_each}, and"
             " alone it leaves a tenth (max_open_transactions, principal_percent): end some, or repeat the request later",
             limit=self._most_each,
-            retry_after_s=1,
-        )
-
-    def _too_many(self) -> Throttled:
-        return Throttled(
-            f"{self._most_open} transactions are open (max_open_transactions); end some, or repeat the request later",
-            limit=self._most_open,
             retry_after_s=1,
         )
 
