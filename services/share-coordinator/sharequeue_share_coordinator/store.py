@@ -95,19 +95,16 @@ async def make_keys(connection: Any, keys: Sequence[SharePartitionKey]) -> None:
     await connection.execute(
         """INSERT INTO share_state.share_partitions (group_id, topic_id, partition)
            SELECT * FROM unnest($1::text[], $2::uuid[], $3::int[]) ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING""",
-        [key.group_id for key in keys],
-        [key.topic_id for key in keys],
-        [key.partition for key in keys],
+        *zip(*keys, strict=True),
     )
 
 
 async def load(connection: Any, keys: Sequence[SharePartitionKey]) -> dict[SharePartitionKey, LoadedKey]:
     """The stored rows of share-partitions; without those that were never initialised."""
     found: dict[SharePartitionKey, LoadedKey] = {}
-    rows = await connection.fetch(
-        LOAD, [key.group_id for key in keys], [key.topic_id for key in keys], [key.partition for key in keys]
-    )
-    for key_id, group_id, topic_id, partition, seq, kind, record in rows:
+    for key_id, group_id, topic_id, partition, seq, kind, record in await connection.fetch(
+        LOAD, *zip(*keys, strict=True)
+    ):
         key = SharePartitionKey(group_id, str(topic_id), partition)
         loaded = found.setdefault(key, LoadedKey(key_id, []))
         if seq is not None:

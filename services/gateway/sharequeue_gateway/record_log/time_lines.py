@@ -89,8 +89,7 @@ async def with_records(connection: Any, place: TopicIdPartition, ranges: Sequenc
              ORDER BY b.base_offset DESC LIMIT 1) b
            WHERE b.last_offset >= t.first_offset ORDER BY t.n""",
         *place,
-        [first for first, _ in ranges],
-        [last for _, last in ranges],
+        *store.columns_of(ranges, 2),
     )
     return [row[0] for row in rows]
 
@@ -112,9 +111,9 @@ async def make_partitions(connection: Any, places: Sequence[TopicIdPartition]) -
 
 async def end_above(connection: Any, known: Ends) -> None:
     """Have no partition end below its known end."""
-    topic_ids, partitions = [topic_id for topic_id, _ in known], [partition for _, partition in known]
-    await store.make_partitions(connection, list(known))
-    await connection.execute(_MARK_SOME, *_marker(), topic_ids, partitions, list(known.values()))
+    places = list(known)
+    await store.make_partitions(connection, places)
+    await connection.execute(_MARK_SOME, *_marker(), *store.columns_of(places, 2), list(known.values()))
 
 
 def _marker() -> tuple[int, str, bytes]:

@@ -21,7 +21,7 @@ from sharequeue_gateway.record_log.log import (
     ParkedDeadLetter,
     PartitionAppend,
 )
-from sharequeue_gateway.record_log.store import Connection
+from sharequeue_gateway.record_log.store import Connection, columns_of
 
 FINISHED_AT_ONCE: Final = 5000
 _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
@@ -59,14 +59,7 @@ async def take_keys(connection: Connection, keys: Sequence[DeadLetterKey]) -> se
 
 
 def _key_columns(keys: Sequence[DeadLetterKey]) -> list[list[Any]]:
-    return [
-        [key.source.group_id for key in keys],
-        [key.source.topic_id for key in keys],
-        [key.source.partition for key in keys],
-        [key.state_epoch for key in keys],
-        [key.offset for key in keys],
-        [key.delivery_count for key in keys],
-    ]
+    return columns_of([(*key.source, *key[1:]) for key in keys], 6)
 
 
 def _key_of(row: Sequence[Any]) -> DeadLetterKey:
@@ -110,7 +103,7 @@ async def _close(
              = (t.group_id, t.topic_id, t.partition, t.state_epoch, t.record_offset, t.delivery_count)""",
         *_key_columns(keys),
         consumer_group,
-        *([place[index] for place in redriven_to] if redriven_to else [None] * len(keys) for index in range(3)),
+        *columns_of(redriven_to or [(None, None, None)] * len(keys), 3),
     )
     in_topics = [key for key in keys if not key.delivery_count]
     await dead_letter_sources.closed(connection, in_topics)
@@ -254,8 +247,7 @@ class DeadLetterLog:
                      AND record_offset BETWEEN r.first_offset AND r.last_offset""",
                 *source,
                 state_epoch,
-                [first_offset for first_offset, _ in ranges],
-                [last_offset for _, last_offset in ranges],
+                *columns_of(ranges, 2),
             )
 
     async def park(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
@@ -269,10 +261,7 @@ class DeadLetterLog:
                    SELECT $1, $2, $3, * FROM unnest($4::bigint[], $5::int[], $6::text[], $7::bytea[])
                    ON CONFLICT DO NOTHING RETURNING 1""",
                 *source,
-                [row.offset for row in rows],
-                [row.delivery_count for row in rows],
-                [row.cause for row in rows],
-                [row.tail for row in rows],
+                *columns_of([(row.offset, row.delivery_count, row.cause, row.tail) for row in rows], 4),
             )
             place = (source.topic_id, source.partition, dead_letter_sources.PARKED)
             await dead_letter_sources.point(connection, rows, [place] * len(rows))

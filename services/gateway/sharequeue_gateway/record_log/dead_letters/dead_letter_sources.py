@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow
-from sharequeue_gateway.record_log.store import Connection
+from sharequeue_gateway.record_log.store import Connection, columns_of
 
 PARKED: Final = -1
 
@@ -22,18 +22,13 @@ async def point(connection: Connection, rows: Sequence[DeadLetterRow], letters: 
     """Note where dead letters are. `letters`: topic id, partition and offset of each."""
     await connection.execute(
         """INSERT INTO log.dead_letter_sources
-             (topic_id, partition, record_offset, group_id, delivery_count, keeps,
+             (group_id, topic_id, partition, record_offset, delivery_count, keeps,
               letter_topic_id, letter_partition, letter_offset)
-           SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::text[], $5::int[], $6::boolean[],
+           SELECT * FROM unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::boolean[],
                                 $7::uuid[], $8::int[], $9::bigint[])
            ON CONFLICT DO NOTHING""",
-        [row.source.topic_id for row in rows],
-        [row.source.partition for row in rows],
-        [row.offset for row in rows],
-        [row.source.group_id for row in rows],
-        [row.delivery_count for row in rows],
-        [not row.copied for row in rows],
-        *([letter[index] for letter in letters] for index in range(3)),
+        *columns_of([(*row.source, row.offset, row.delivery_count, not row.copied) for row in rows], 6),
+        *columns_of(letters, 3),
     )
 
 
@@ -68,10 +63,7 @@ async def closed(connection: Connection, keys: Sequence[DeadLetterKey]) -> None:
              AS t(group_id, topic_id, partition, letter_offset)
            WHERE s.keeps AND s.letter_topic_id = t.topic_id AND s.letter_partition = t.partition
              AND s.letter_offset = t.letter_offset AND s.group_id = t.group_id""",
-        [key.source.group_id for key in keys],
-        [key.source.topic_id for key in keys],
-        [key.source.partition for key in keys],
-        [key.offset for key in keys],
+        *columns_of([(*key.source, key.offset) for key in keys], 4),
     )
 
 
@@ -83,11 +75,7 @@ async def unparked(connection: Connection, keys: Sequence[DeadLetterKey]) -> Non
              AS t(group_id, topic_id, partition, record_offset, delivery_count)
            WHERE s.topic_id = t.topic_id AND s.partition = t.partition AND s.record_offset = t.record_offset
              AND s.group_id = t.group_id AND s.delivery_count = t.delivery_count AND s.letter_offset = $6""",
-        [key.source.group_id for key in keys],
-        [key.source.topic_id for key in keys],
-        [key.source.partition for key in keys],
-        [key.offset for key in keys],
-        [key.delivery_count for key in keys],
+        *columns_of([(*key.source, key.offset, key.delivery_count) for key in keys], 5),
         PARKED,
     )
 

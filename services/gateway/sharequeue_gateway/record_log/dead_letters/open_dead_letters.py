@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.dead_letters.open_ranges import OpenRange, without
-from sharequeue_gateway.record_log.store import Connection
+from sharequeue_gateway.record_log.store import Connection, columns_of
 
 RANGES_AT_ONCE: Final = 1000
 
@@ -76,7 +76,7 @@ async def subtract(connection: Connection, fewer: Mapping[SharePartitionKey, int
     keys = sorted(fewer)
     if not keys:
         return
-    columns = [[key[index] for key in keys] for index in range(3)]
+    columns = columns_of(keys, 3)
     await connection.execute(
         """SELECT FROM log.open_dead_letter_counts JOIN unnest($1::text[], $2::uuid[], $3::int[])
              AS t(group_id, topic_id, partition) USING (group_id, topic_id, partition)
@@ -114,8 +114,7 @@ async def close(
                AND o.last_offset >= t.first_offset) o
            WHERE $5::text IS NULL OR o.group_id = $5""",
         *place,
-        [first_offset for first_offset, _ in closed],
-        [last_offset for _, last_offset in closed],
+        *columns_of(closed, 2),
         group_id,
     )
     if not rows:
@@ -138,9 +137,7 @@ async def close(
              (letter_topic_id, letter_partition, first_offset, last_offset, group_id, topic_id, partition)
            SELECT $1, $2, * FROM unnest($3::bigint[], $4::bigint[], $5::text[], $6::uuid[], $7::int[])""",
         *place,
-        [each.first_offset for each in left],
-        [each.last_offset for each in left],
-        *([each.source[index] for each in left] for index in range(3)),
+        *columns_of([(each.first_offset, each.last_offset, *each.source) for each in left], 5),
     )
     return fewer
 

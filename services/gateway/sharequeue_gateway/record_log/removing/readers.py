@@ -18,7 +18,7 @@ from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import MOST_PARTITIONS
 from sharequeue_gateway.record_log.removing import readers_store
 from sharequeue_gateway.record_log.removing.readers_store import HOLDS, Floor
-from sharequeue_gateway.record_log.store import Query, execute, fetch
+from sharequeue_gateway.record_log.store import Query, columns_of, execute, fetch
 
 RAISED_AT_ONCE: Final = 5000
 MOST_ENDING: Final = 1000
@@ -142,8 +142,7 @@ class Readers:
                  ON r.topic_id = t.topic_id AND r.partition = t.partition
                WHERE r.group_id = $1""",
             group_id,
-            [topic_id for topic_id, _ in places],
-            [partition for _, partition in places],
+            *columns_of(places, 2),
         )
         return {(str(row[0]), row[1]): Reader(*row[2:]) for row in rows}
 
@@ -175,8 +174,7 @@ class Readers:
                     AND r.active_at > now() - {_STALE_MS} * interval '1 ms'
                   ORDER BY r.group_id LIMIT 16)
                 FROM unnest($1::uuid[], $2::int[]) AS t(topic_id, partition)""",
-            [topic_id for topic_id, _ in places],
-            [partition for _, partition in places],
+            *columns_of(places, 2),
         )
         return [((str(row[0]), row[1]), row[2]) for row in rows]
 

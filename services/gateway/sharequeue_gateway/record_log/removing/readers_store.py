@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.record_log.store import Connection
+from sharequeue_gateway.record_log.store import Connection, columns_of
 
 KEPT: Final = -1
 """In place of `ready` or `delayed`: what the row has stays."""
@@ -26,13 +26,7 @@ class Floor(NamedTuple):
 
 
 def columns(floors: Sequence[Floor]) -> list[list[Any]]:
-    return [
-        [floor.key.topic_id for floor in floors],
-        [floor.key.partition for floor in floors],
-        [floor.key.group_id for floor in floors],
-        [floor.state_epoch for floor in floors],
-        [floor.floor for floor in floors],
-    ]
+    return columns_of([(*key[1:], key.group_id, state_epoch, floor) for key, state_epoch, floor, *_ in floors], 5)
 
 
 async def enter(connection: Connection, floors: Sequence[Floor], hold_ms: int) -> dict[SharePartitionKey, int]:
@@ -83,8 +77,7 @@ async def raise_floors(connection: Connection, floors: Sequence[Floor]) -> set[S
            FROM free WHERE r.ctid = free.place
            RETURNING r.group_id, r.topic_id, r.partition""",
         *columns(floors),
-        [floor.ready for floor in floors],
-        [floor.delayed for floor in floors],
+        *columns_of([floor[3:] for floor in floors], 2),
     )
     return {SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows}
 
