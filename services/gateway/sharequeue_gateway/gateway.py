@@ -77,11 +77,8 @@ from sharequeue_gateway.http.settle_api import SettleApi
 from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.http.transactions_api import TransactionsApi
-from sharequeue_gateway.leader.crowding import bound_runs
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
-from sharequeue_gateway.leader.due_locks import all_locks, sweep
 from sharequeue_gateway.leader.floors import Floors
-from sharequeue_gateway.leader.idle import unload_idle
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.loading.hand_over import HandOver
@@ -96,6 +93,7 @@ from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.leader.reports.backlog import BacklogLook
 from sharequeue_gateway.leader.reports.queue_series import QueueSeries
 from sharequeue_gateway.leader.reports.sampler import Sampler
+from sharequeue_gateway.leader.rounds import all_locks, bound_runs, sweep, unload_idle
 from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.producing import log_metrics
 from sharequeue_gateway.producing.arrow_producer import ArrowProducer

@@ -8,11 +8,10 @@ Decides: when a share-partition is loaded and unloaded, and what the outcome of 
     reports (a room)                          counts for reports and metrics
     persister                                 state writes
     lock_entries, kept_locks                  locks in Redis; those of unloaded share-partitions
-    due_locks, idle                           locks end; unloading
+    rounds                                    locks end; unloading; the bound of the runs of all share-partitions
     wake_up, log_news                         wake the fetches that wait
     floors                                    what groups have finished, for the log's readers
     dead_letter_queue                         ranges that are ARCHIVING
-    crowding                                  bounds the runs of all share-partitions
     pending_transactions                      applies what transactions settled
 
            load                        unload: another leads, a write's outcome is unknown,
