@@ -3,20 +3,11 @@ KIP-1206."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sharequeue.protocol.types import MAX_INT64, AcquireMode, DeliveryState, OffsetRange
-from sharequeue_gateway.share_partition.runs import ACQUIRED, ARCHIVED, AVAILABLE, Run
+from sharequeue_gateway.share_partition.runs import ACQUIRED, ARCHIVED, AVAILABLE, LogBatch, Run
 from sharequeue_gateway.share_partition.window import Window
-
-
-class LogBatch(Protocol):
-    """The first and last offset of a record batch that was read from the log."""
-
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def last_offset(self) -> int: ...
 
 
 class AcquiredRange(NamedTuple):

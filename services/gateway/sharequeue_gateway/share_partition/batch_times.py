@@ -9,6 +9,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
+from sharequeue_gateway.share_partition.runs import LogBatch
+
 MOST: Final = 100_000
 """The most batches of one share-partition. When there are more, the oldest half is dropped."""
 JOINED_MS: Final = 5
@@ -16,11 +18,7 @@ JOINED_MS: Final = 5
 _WORTH_CUTTING: Final = 64
 
 
-class TimedBatch(Protocol):
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def last_offset(self) -> int: ...
+class TimedBatch(LogBatch, Protocol):
     @property
     def max_timestamp_ms(self) -> int: ...
 

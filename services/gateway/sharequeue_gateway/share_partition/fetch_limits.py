@@ -4,17 +4,14 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from sharequeue.protocol.types import AcquireMode
+from sharequeue_gateway.share_partition.runs import LogBatch
 
 T = TypeVar("T")
 
 
-class SizedBatch(Protocol):
-    """A record batch of the log: its extent and the bytes of its records."""
+class SizedBatch(LogBatch, Protocol):
+    """`size`: the bytes of its records."""
 
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def last_offset(self) -> int: ...
     @property
     def size(self) -> int: ...
     def size_of(self, first_offset: int, last_offset: int) -> int: ...

@@ -16,7 +16,7 @@ from sharequeue.protocol.types import (
     OffsetRange,
     Reason,
 )
-from sharequeue_gateway.share_partition.acquisition import AcquiredRange, LogBatch
+from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 from sharequeue_gateway.share_partition.outcomes import (
     AcknowledgeCall,
     Acknowledged,
@@ -41,6 +41,7 @@ from sharequeue_gateway.share_partition.runs import (
     UNSEEN,
     DeadLetter,
     Hold,
+    LogBatch,
     RestoredLock,
     Run,
     StateWrite,

@@ -19,7 +19,7 @@ While the write of a change is under way the run is flagged (`Run.write`) and it
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from msgspec import Struct, structs
 
@@ -58,6 +58,15 @@ FORGIVEN: Final = 1
 UNSEEN: Final = 2
 """What a release that is being written adds to `Run.forgiven`: nothing, or a delivery, which no client ever saw or one
 that a client gave back before it began."""
+
+
+class LogBatch(Protocol):
+    """The first and last offset of a record batch that was read from the log."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
 
 
 class IllegalTransition(Exception):
