@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from sharequeue.cli.output import outside
@@ -14,27 +15,19 @@ Word = Literal["accept", "release", "reject"]
 POLL_S: Final = 30.0
 
 
+@dataclass(eq=False)
 class Consumption:
     """Polls a consumer and prints, until it is stopped."""
 
-    def __init__(
-        self,
-        consumer: ShareConsumer,
-        printer: Printer,
-        *,
-        word: Word,
-        reason: str | None,
-        max_records: int | None,
-    ) -> None:
-        """`word`: the outcome of every record."""
-        self._consumer = consumer
-        self._printer = printer
-        self._word = word
-        self._reason = reason
-        self._max_records = max_records
-        self._stopped = asyncio.Event()
-        self._to_release: list[Record] = []
-        self.count = 0
+    _consumer: ShareConsumer
+    _printer: Printer
+    word: Word
+    """The outcome of every record."""
+    reason: str | None
+    max_records: int | None
+    _stopped: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _to_release: list[Record] = field(init=False, default_factory=list)
+    count: int = field(init=False, default=0)
 
     def stop(self) -> None:
         self._printer.stop.set()
@@ -42,7 +35,7 @@ class Consumption:
 
     @property
     def _over(self) -> bool:
-        enough = self._max_records is not None and self.count >= self._max_records
+        enough = self.max_records is not None and self.count >= self.max_records
         return enough or self._printer.broken or self._stopped.is_set()
 
     async def run(self, patience_s: float | None) -> None:
@@ -73,18 +66,18 @@ class Consumption:
 
     async def _settle(self, records: list[Record]) -> None:
         """Print records, and settle those that were printed."""
-        if self._max_records is not None:
-            most = self._max_records - self.count
+        if self.max_records is not None:
+            most = self.max_records - self.count
             self._give_back(records[most:])
             records = records[:most]
         printed = await outside(self._printer.print, records)
         self.count += printed
         self._give_back(records[printed:])
         for record in records[:printed]:
-            if self._word == "release":
+            if self.word == "release":
                 self._to_release.append(record)
             else:
-                self._consumer.acknowledge(record, self._word, reason=self._reason if self._word == "reject" else None)
+                self._consumer.acknowledge(record, self.word, reason=self.reason if self.word == "reject" else None)
         (await self._consumer.commit()).raise_failures()
 
     def _give_back(self, records: Sequence[Record]) -> None:
@@ -95,5 +88,5 @@ class Consumption:
     async def release(self) -> None:
         """Release the records of --release. It is done at the end, or they would be fetched and printed again."""
         for record in self._to_release:
-            self._consumer.acknowledge(record, "release", reason=self._reason)
+            self._consumer.acknowledge(record, "release", reason=self.reason)
         (await self._consumer.commit()).raise_failures()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from dataclasses import dataclass, field
 from typing import Final
 
 import click
@@ -23,56 +24,49 @@ LOOK_EVERY_S: Final = 0.5
 """How often `--follow` asks for the end of the log."""
 
 
+@dataclass(eq=False)
 class Reading:
     """Reads one partition of a topic, or all, and prints the records. Each `read` begins where the last one ended."""
 
-    def __init__(
-        self,
-        client: Client,
-        topic: str,
-        printer: Printer,
-        *,
-        partition: int | None,
-        offset: int | None,
-        max_records: int | None,
-    ) -> None:
-        """`partition` None: all of them. `offset`: the first to read in `partition`; None: the log start."""
-        self._client = client
-        self._topic = topic
-        self._printer = printer
-        self._partition = partition
-        self._offset = offset
-        self._left = max_records
-        self._topic_id: str | None = None
-        """That of the first look: a later topic of this name is another one."""
-        self._next: dict[int, int] = {}
-        """The next offset to read, by partition."""
+    _client: Client
+    _topic: str
+    _printer: Printer
+    partition: int | None
+    """None: all of them."""
+    offset: int | None
+    """The first to read in `partition`; None: the log start."""
+    left: int | None
+    """How many records may still be printed; None: any number."""
+    _topic_id: str | None = field(init=False, default=None)
+    """That of the first look: a later topic of this name is another one."""
+    _next: dict[int, int] = field(init=False, default_factory=dict)
+    """The next offset to read, by partition."""
 
     @property
     def over(self) -> bool:
-        return self._left == 0 or self._printer.broken or self._printer.stop.is_set()
+        return self.left == 0 or self._printer.broken or self._printer.stop.is_set()
 
     async def read(self) -> None:
         """Print the records up to the log end. Raises: ApiError; click.UsageError: no such partition."""
-        if self._partition in self._next:
-            await self._read_to(self._partition, MAX_INT64)
+        if self.partition in self._next:
+            await self._read_to(self.partition, MAX_INT64)
             return
         described: TopicDescription = await self._client.call(
             apis.DESCRIBE_TOPIC, path={"topic": self._topic}, retry=False
         )
         self._topic_id = self._topic_id or described.topic_id
         count = len(described.partitions)
-        if self._offset is not None and self._partition is None:
+        if self.offset is not None and self.partition is None:
             if count > 1:
                 raise click.UsageError(f"--offset needs --partition: {self._topic} has {count} partitions")
-            self._partition = 0
-        if self._partition is not None and self._partition >= count:
-            raise click.UsageError(f"{self._topic} has no partition {self._partition}, but 0 to {count - 1}")
+            self.partition = 0
+        if self.partition is not None and self.partition >= count:
+            raise click.UsageError(f"{self._topic} has no partition {self.partition}, but 0 to {count - 1}")
         for entry in described.partitions:
-            if self._partition == entry.partition:
-                self._next[entry.partition] = entry.log_start_offset if self._offset is None else self._offset
+            if self.partition == entry.partition:
+                self._next[entry.partition] = entry.log_start_offset if self.offset is None else self.offset
                 await self._read_to(entry.partition, MAX_INT64)
-            elif self._partition is None:
+            elif self.partition is None:
                 begin = max(self._next.get(entry.partition, 0), entry.log_start_offset)
                 self._next[entry.partition] = begin
                 await self._read_to(entry.partition, entry.log_end_offset)
@@ -81,7 +75,7 @@ class Reading:
         while self._next[partition] < end and not self.over:
             query = ReadRecordsQuery(
                 offset=self._next[partition],
-                max_records=READ_AT_ONCE if self._left is None else min(READ_AT_ONCE, self._left),
+                max_records=READ_AT_ONCE if self.left is None else min(READ_AT_ONCE, self.left),
                 topic_id=self._topic_id,
             )
             path = {"topic": self._topic, "partition": partition}
@@ -102,8 +96,8 @@ class Reading:
                 records=read.records,
             )
             printed = await outside(self._printer.print, list(Delivery(batch).records.values()))
-            if self._left is not None:
-                self._left -= printed
+            if self.left is not None:
+                self.left -= printed
 
 
 @click.command()
@@ -129,7 +123,7 @@ async def read(
     """Print records of the topic NAME by offset, without a group: no record is locked or settled."""
     printer = Printer(as_json=as_json)
     client = client_of(url)
-    reading = Reading(client, name, printer, partition=partition, offset=offset, max_records=max_records)
+    reading = Reading(client, name, printer, partition=partition, offset=offset, left=max_records)
     stopped = asyncio.Event()
 
     def stop() -> None:

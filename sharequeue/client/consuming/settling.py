@@ -9,6 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from sharequeue.client.consuming.acknowledging import Acknowledging, Committed, Settled, in_one_call
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, releases
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 CommitCallback = Callable[[Committed, Exception | None], None]
 
 
+@dataclass(eq=False)
 class Settling:
     """The deliveries of one consumer, from their acquisition until nothing of them is open.
 
@@ -32,26 +34,18 @@ class Settling:
         on_acknowledged: gets what polls and `close` settled. Without it failures are logged.
     """
 
-    def __init__(
-        self,
-        acknowledging: Acknowledging,
-        fetching: Fetching,
-        ready: deque[Record],
-        patience_s: float,
-        on_acknowledged: CommitCallback | None,
-    ) -> None:
-        self._acknowledging = acknowledging
-        self._fetching = fetching
-        self._ready = ready
-        self._patience_s = patience_s
-        self._on_acknowledged = on_acknowledged
-        self._unsent: list[OutcomeRun] = []
-        """Acknowledgements that no request carries."""
-        self._commits: set[asyncio.Task[None]] = set()
-        self.held: dict[Delivery, None] = {}
-        """Deliveries of which something is open, in the order of their acquisition."""
-        self.settled = Settled()
-        """The results of what polls and `close` sent."""
+    _acknowledging: Acknowledging
+    _fetching: Fetching
+    _ready: deque[Record]
+    _patience_s: float
+    _on_acknowledged: CommitCallback | None
+    _unsent: list[OutcomeRun] = field(init=False, default_factory=list)
+    """Acknowledgements that no request carries."""
+    _commits: set[asyncio.Task[None]] = field(init=False, default_factory=set)
+    held: dict[Delivery, None] = field(init=False, default_factory=dict)
+    """Deliveries of which something is open, in the order of their acquisition."""
+    settled: Settled = field(init=False, default_factory=Settled)
+    """The results of what polls and `close` sent."""
 
     @property
     def must_send(self) -> bool:

@@ -18,6 +18,7 @@ So a deleted group stays deleted.
 
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 
 from sharequeue.protocol.errors import NonEmptyGroup
@@ -38,23 +39,15 @@ from sharequeue_coordinator.share_group.offsets import Deletion
 from sharequeue_http.forms.errors import ApiError
 
 
+@dataclass(eq=False)
 class GroupAdmin:
     """Deletes groups, and alters and deletes their offsets."""
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        groups: GroupRegistry,
-        initializer: Initializer,
-        states: ShareStates,
-        gateways: GatewayCalls,
-    ) -> None:
-        self._metadata = metadata
-        self._topics = metadata.by_name
-        self._groups = groups
-        self._initializer = initializer
-        self._states = states
-        self._gateways = gateways
+    _metadata: Metadata
+    _groups: GroupRegistry
+    _initializer: Initializer
+    _states: ShareStates
+    _gateways: GatewayCalls
 
     # The three calls
 
@@ -70,7 +63,7 @@ class GroupAdmin:
                 begun: list[Deletion] = []
 
                 def begin(machine: ShareGroup) -> Changes:
-                    begun.append(offsets.delete_group(machine, self._topics))
+                    begun.append(offsets.delete_group(machine, self._metadata.by_name))
                     return begun[-1].changes
 
                 await self._groups.decide(group, begin)
@@ -90,7 +83,7 @@ class GroupAdmin:
             begun: list[Deletion] = []
 
             def begin(machine: ShareGroup) -> Changes:
-                begun.append(offsets.delete_offsets(machine, [topic.name], self._topics))
+                begun.append(offsets.delete_offsets(machine, [topic.name], self._metadata.by_name))
                 for fault in begun[-1].faults.values():
                     raise fault
                 return begun[-1].changes
@@ -139,7 +132,9 @@ class GroupAdmin:
         by_name = {
             row.name: wanted[topic_id] for topic_id in wanted if (row := self._metadata.by_id.get(topic_id)) is not None
         }
-        await self._groups.decide(group, lambda machine: offsets.alter(machine, by_name, self._topics).changes)
+        await self._groups.decide(
+            group, lambda machine: offsets.alter(machine, by_name, self._metadata.by_name).changes
+        )
         group_id, state_epoch = group.group_id, group.machine.epochs.group_epoch
         with _indefinite():
             wanted = await self._gateways.change_readers(group_id, "reserve", state_epoch, wanted)
@@ -194,7 +189,9 @@ class GroupAdmin:
 
     async def _end_use(self, group: OwnedGroup) -> None:
         if group.machine.members:
-            await self._groups.decide(group, lambda machine: machine.remove(list(machine.members), self._topics))
+            await self._groups.decide(
+                group, lambda machine: machine.remove(list(machine.members), self._metadata.by_name)
+            )
         await self._gateways.unload(group.group_id, UnloadGroupRequest(topic_ids=[], end=True))
 
     async def unused_ms(self, group_id: str) -> int:

@@ -3,6 +3,7 @@ the sessions of its members start again."""
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import Final
 
 from sharequeue.clock import Clock
@@ -24,17 +25,15 @@ LOAD_S: Final = 5.0
 """How often this instance loads the groups with members whose shards came to it."""
 
 
+@dataclass(eq=False)
 class MemberSessions:
     """The sessions of all members in groups that this instance owns."""
 
-    def __init__(
-        self, database: Database, metadata: Metadata, groups: GroupRegistry, totals: Totals, clock: Clock
-    ) -> None:
-        self._totals = totals
-        self._database = database
-        self._topics = metadata.by_name
-        self._groups = groups
-        self._clock = clock
+    _database: Database
+    _metadata: Metadata
+    _groups: GroupRegistry
+    _totals: Totals
+    _clock: Clock
 
     async def watch(self) -> None:
         """Remove members whose session has ended, for as long as this service runs."""
@@ -66,7 +65,9 @@ class MemberSessions:
             if deadline_ms is None or deadline_ms > now_ms or not self._database.owns(group.group_id):
                 continue
             try:
-                changes = await self._groups.decide(group, lambda machine: machine.expire_members(self._topics, now_ms))
+                changes = await self._groups.decide(
+                    group, lambda machine: machine.expire_members(self._metadata.by_name, now_ms)
+                )
             except ApiError as error:
                 count_failed_look("members")
                 log.warning("members cannot be removed now", extra=fields(group_id=group.group_id, cause=error.detail))

@@ -1,5 +1,7 @@
 """Heartbeats: members join, stay, change their subscriptions and leave."""
 
+from dataclasses import dataclass
+
 from sharequeue.clock import Clock
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups.initializer import Initializer
@@ -11,18 +13,15 @@ from sharequeue_coordinator.share_group.machine import ShareGroup
 from sharequeue_http.forms.errors import CoordinatorNotAvailable
 
 
+@dataclass(eq=False)
 class Members:
     """The members of all groups that this instance owns."""
 
-    def __init__(
-        self, database: Database, metadata: Metadata, groups: GroupRegistry, initializer: Initializer, clock: Clock
-    ) -> None:
-        self._database = database
-        self._metadata = metadata
-        self._topics = metadata.by_name
-        self._groups = groups
-        self._initializer = initializer
-        self._clock = clock
+    _database: Database
+    _metadata: Metadata
+    _groups: GroupRegistry
+    _initializer: Initializer
+    _clock: Clock
 
     async def heartbeat(self, group_id: str, request: Heartbeat) -> HeartbeatAnswer:
         """Answer a heartbeat. Partitions of its topics that are not initialised yet are initialised after the answer.
@@ -31,7 +30,7 @@ class Members:
         """
         if request.subscribed_topic_names:
             begun = (await self._groups.find(group_id)).machine.topics
-            known = map(self._topics.get, request.subscribed_topic_names)
+            known = map(self._metadata.by_name.get, request.subscribed_topic_names)
             if not all(topic is not None and topic.topic_id in begun for topic in known):
                 await self._metadata.catch_up()
         answers: list[HeartbeatAnswer] = []
@@ -41,7 +40,7 @@ class Members:
                 raise CoordinatorNotAvailable(
                     f"an administrator is changing group {group_id!r}, so no member can join; try again"
                 )
-            decision = machine.heartbeat(request, self._topics, group.settings, self._clock.now_ms())
+            decision = machine.heartbeat(request, self._metadata.by_name, group.settings, self._clock.now_ms())
             answers.append(decision.answer)
             return decision.changes
 
@@ -56,4 +55,4 @@ class Members:
         """Remove a member. Raises: GroupIdNotFound, UnknownMemberId."""
         with self._database.fenced(group_id) as fence:
             group = await self._groups.get(group_id, fence, create=False)
-            await self._groups.decide(group, lambda machine: machine.leave(member_id, self._topics))
+            await self._groups.decide(group, lambda machine: machine.leave(member_id, self._metadata.by_name))

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sharequeue.clock import Clock
@@ -34,30 +35,23 @@ CHECKS_PER_LEASE: Final = 4
 """How often leases are checked in the time of one."""
 
 
+@dataclass(eq=False)
 class Gateways:
     """The gateways' generation, kept in the database, and their leases, kept in memory."""
 
-    def __init__(
-        self,
-        query: Callable[..., Awaitable[Any]],
-        lead: Callable[[], Awaitable[Fence]],
-        leads: Callable[[], bool],
-        clock: Clock,
-        *,
-        lease_ms: int,
-    ) -> None:
-        """`lead`: as `Metadata.lead`. `leads`: whether this instance owns the cluster's shard."""
-        self._query = query
-        self._lead = lead
-        self._leads = leads
-        self._clock = clock
-        self._lease_ms = lease_ms
-        self._lost_to = 0
-        """The highest leader epoch that somebody knows and PostgreSQL had lost."""
-        self._ends_at_ms: dict[str, int] = {}
-        self._renewals: Counter[str] = Counter()
-        self._lock = asyncio.Lock()
-        self.generation = NOTHING
+    _query: Callable[..., Awaitable[Any]]
+    _lead: Callable[[], Awaitable[Fence]]
+    """As `Metadata.lead`."""
+    _leads: Callable[[], bool]
+    """Whether this instance owns the cluster's shard."""
+    _clock: Clock
+    lease_ms: int
+    _lost_to: int = field(init=False, default=0)
+    """The highest leader epoch that somebody knows and PostgreSQL had lost."""
+    _ends_at_ms: dict[str, int] = field(init=False, default_factory=dict)
+    _renewals: Counter[str] = field(init=False, default_factory=Counter)
+    _lock: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    generation: GatewayGeneration = field(init=False, default=NOTHING)
 
     async def refresh(self) -> None:
         """Read the stored generation."""
@@ -93,7 +87,7 @@ class Gateways:
         async with self._lock:  # the next generation's number must be above every epoch given for this one
             generation = await self._add(gateway)
             leader_epoch, _ = await self._query(store.next_leader_epoch)
-        return RegisterGatewayResponse(leader_epoch=leader_epoch, lease_ms=self._lease_ms, generation=generation)
+        return RegisterGatewayResponse(leader_epoch=leader_epoch, lease_ms=self.lease_ms, generation=generation)
 
     async def renew(self, gateway: Gateway, *, leaving: bool, known: int) -> RenewGatewayResponse:
         """Renew the lease of a gateway. One that was removed joins again; one that is leaving is removed.
@@ -101,7 +95,7 @@ class Gateways:
         `known`: the number of the generation that it knows.
         """
         generation = await (self._leave(gateway) if leaving else self._renew(gateway, known))
-        return RenewGatewayResponse(lease_ms=self._lease_ms, generation=generation)
+        return RenewGatewayResponse(lease_ms=self.lease_ms, generation=generation)
 
     async def next_leader_epoch(self, node_id: str, generation: int, above: int) -> LeaderEpochResponse:
         """An epoch above all earlier ones, and above one that a store knows.
@@ -132,7 +126,7 @@ class Gateways:
         If this instance itself was paused, or without its database, it may have missed renewals. So it then gives every
         gateway a whole lease.
         """
-        pause_ms = self._lease_ms // CHECKS_PER_LEASE
+        pause_ms = self.lease_ms // CHECKS_PER_LEASE
         checked_at_ms = self._clock.now_ms()
         logged = False
         async for _ in Every(pause_ms / 1000):
@@ -153,7 +147,7 @@ class Gateways:
                 logged = True
 
     def _grant_leases(self) -> None:
-        ends_at_ms = self._clock.now_ms() + self._lease_ms
+        ends_at_ms = self._clock.now_ms() + self.lease_ms
         self._ends_at_ms = dict.fromkeys((gateway.node_id for gateway in self.generation.gateways), ends_at_ms)
 
     async def _renew(self, gateway: Gateway, known: int) -> GatewayGeneration:
@@ -185,7 +179,7 @@ class Gateways:
                 self._note_lost(known)
                 await self._query(store.next_leader_epoch, known)
             await self._change(fence, [*others, gateway])
-        self._ends_at_ms[gateway.node_id] = self._clock.now_ms() + self._lease_ms
+        self._ends_at_ms[gateway.node_id] = self._clock.now_ms() + self.lease_ms
         self._renewals[gateway.node_id] += 1
         return self.generation
 

@@ -12,6 +12,7 @@ refuses those of earlier leaders: a paused gateway may continue at any time.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -63,34 +64,22 @@ class RefusedTopic(NamedTuple):
     reason: str
 
 
+@dataclass(eq=False)
 class DeadLetterWriter:
     """Writes the dead letters of all share-partitions this gateway leads."""
 
-    def __init__(
-        self,
-        queue: DeadLetterQueue,
-        leader: Leader,
-        metadata: Metadata,
-        record_log: RecordLog,
-        dead_letter_log: DeadLetterLog,
-        clock: Clock,
-        *,
-        auto_create_topics: bool,
-        retry_max_ms: int,
-        copy_headers: bool,
-    ) -> None:
-        self._copy_headers = copy_headers
-        self._queue = queue
-        self._leader = leader
-        self._metadata = metadata
-        self._record_log = record_log
-        self._dead_letter_log = dead_letter_log
-        self._clock = clock
-        self._auto_create_topics = auto_create_topics
-        self._retry_max_ms = retry_max_ms
-        self._archived: list[tuple[SharePartitionKey, int, DeadLetter]] = []
-        """Ranges that are durably ARCHIVED: the keys of their dead letters can be removed."""
-        self._written = Tally(log, logging.WARNING, "dead letters written")
+    _queue: DeadLetterQueue
+    _leader: Leader
+    _metadata: Metadata
+    _record_log: RecordLog
+    _dead_letter_log: DeadLetterLog
+    _clock: Clock
+    auto_create_topics: bool
+    retry_max_ms: int
+    copy_headers: bool
+    _archived: list[tuple[SharePartitionKey, int, DeadLetter]] = field(init=False, default_factory=list)
+    """Ranges that are durably ARCHIVED: the keys of their dead letters can be removed."""
+    _written: Tally = field(init=False, default_factory=lambda: Tally(log, logging.WARNING, "dead letters written"))
 
     async def run(self) -> None:
         """Write due dead letters. Runs until it is cancelled."""
@@ -160,7 +149,7 @@ class DeadLetterWriter:
             if pending in self._queue:
                 pending.attempts += 1
                 pending.last_error = detail
-                pause_ms = min(DEAD_LETTER.pause_ms << min(pending.attempts - 1, 20), self._retry_max_ms)
+                pause_ms = min(DEAD_LETTER.pause_ms << min(pending.attempts - 1, 20), self.retry_max_ms)
                 pending.next_attempt_at_ms = now_ms + pause_ms
 
     async def _destination(self, led: LedSharePartition) -> KnownTopic | RefusedTopic:
@@ -174,7 +163,7 @@ class DeadLetterWriter:
         except UnknownTopicOrPartition:
             topic = None
         if topic is None:
-            if not self._auto_create_topics:
+            if not self.auto_create_topics:
                 return RefusedTopic(f"there is no topic {name!r}: create it, or set auto_create_dead_letter_topics")
             topic = await self._metadata.create(name, {GROUP_ENABLE: "true"})
         if topic.config.get(GROUP_ENABLE) != "true":
@@ -349,7 +338,7 @@ class DeadLetterWriter:
 
     def _source_headers(self, source: SourceRecord | None) -> dict[str, str]:
         """The headers of the source record, under names of their own. Redriving restores them."""
-        if source is None or not self._copy_headers:
+        if source is None or not self.copy_headers:
             return {}
         return {f"{SOURCE_HEADER}{name}": value for name, value in source.headers.items()}
 

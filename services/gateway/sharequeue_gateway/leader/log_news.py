@@ -1,5 +1,7 @@
 """Passes appends and moved log ends on: to the share-partitions led here, to the reports, to the other gateways."""
 
+from dataclasses import dataclass
+
 from sharequeue.clock import Clock
 from sharequeue_gateway.cluster.append_news import AppendNews
 from sharequeue_gateway.cluster.cluster import Cluster
@@ -7,39 +9,31 @@ from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.reports.activity import Activity
 
 
+@dataclass(eq=False)
 class LogNews:
     """The gateway's `LogListener`."""
 
-    def __init__(
-        self,
-        *,
-        led: LedIndex,
-        activity: Activity,
-        cluster: Cluster,
-        append_news: AppendNews,
-        clock: Clock,
-    ) -> None:
-        self._led = led
-        self._activity = activity
-        self._cluster = cluster
-        self._append_news = append_news
-        self._clock = clock
+    led: LedIndex
+    activity: Activity
+    cluster: Cluster
+    append_news: AppendNews
+    clock: Clock
 
     def appended(self, topic_id: str, partition: int, log_end_offset: int, records: int) -> None:
         """Count the records, wake a fetch of each group here, and announce the append to the other gateways."""
         if records:
-            self._activity.produced(topic_id, partition, records)
-        if not self._cluster.alone:
-            self._append_news.gather(topic_id, partition, log_end_offset)
+            self.activity.produced(topic_id, partition, records)
+        if not self.cluster.alone:
+            self.append_news.gather(topic_id, partition, log_end_offset)
         self.changed(topic_id, partition, -1, log_end_offset)
 
     def changed(self, topic_id: str, partition: int, log_start_offset: int, log_end_offset: int) -> None:
         """Wake a fetch of each group. Each share-partition follows the log start, whether or not a fetch reads it:
         deleted records take no room."""
         now_ms = 0
-        for led in self._led.by_topic.get(topic_id, {}).get(partition, ()):
+        for led in self.led.by_topic.get(topic_id, {}).get(partition, ()):
             if led.machine.start_offset < log_start_offset:
-                now_ms = now_ms or self._clock.now_ms()
+                now_ms = now_ms or self.clock.now_ms()
                 led.machine.move_log_start(log_start_offset, now_ms)
             led.empty_until_ms = 0
             if led.waiters and not led.machine.config.paused:
@@ -47,5 +41,5 @@ class LogNews:
 
     def forgotten(self, topic_id: str, partition: int) -> None:
         """The log end is not followed any more: the next fetch reads it."""
-        for led in self._led.by_topic.get(topic_id, {}).get(partition, ()):
+        for led in self.led.by_topic.get(topic_id, {}).get(partition, ()):
             led.empty_until_ms = 0

@@ -16,6 +16,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -58,30 +59,22 @@ ASKED_AT_ONCE: Final = 1000
 Outcome = asyncio.Future[ApiError | None]
 
 
+@dataclass(eq=False)
 class PendingTransactions:
     """Applies the outcomes of transactions to the share-partitions that this gateway leads. `run` must be running."""
 
-    def __init__(
-        self,
-        leader: Leader,
-        led_index: LedIndex,
-        query: Query,
-        metadata: Metadata,
-        cluster: Cluster,
-        clock: Clock,
-    ) -> None:
-        self._leader = leader
-        self._led = led_index
-        self._query = query
-        self._metadata = metadata
-        self._cluster = cluster
-        self._clock = clock
-        self._applied: list[Pending] = []
-        """Settlements whose state is durable, to be removed."""
-        self._removing = asyncio.Lock()
-        self._failed = Rarely(lines=1, seconds=10.0)
-        self.oldest_unapplied_s = 0.0
-        """Age of the oldest settlement of the whole service that the last sweep has found."""
+    _leader: Leader
+    _led: LedIndex
+    _query: Query
+    _metadata: Metadata
+    _cluster: Cluster
+    _clock: Clock
+    _applied: list[Pending] = field(init=False, default_factory=list)
+    """Settlements whose state is durable, to be removed."""
+    _removing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _failed: Rarely = field(init=False, default_factory=lambda: Rarely(lines=1, seconds=10.0))
+    oldest_unapplied_s: float = field(init=False, default=0.0)
+    """Age of the oldest settlement of the whole service that the last sweep has found."""
 
     def records(self) -> int:
         """Return how many records are pending."""

@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from sharequeue.protocol.messages.problems import ProducedBatch
@@ -30,25 +31,18 @@ from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import TooLarge
 
 
+@dataclass(eq=False)
 class ArrowProducer:
     """Appends the records of Arrow streams."""
 
-    def __init__(
-        self,
-        producer: Producer,
-        metadata: Metadata,
-        admission: Admission,
-        max_request_bytes: int,
-        max_value_depth: int,
-    ) -> None:
-        self._producer = producer
-        self._metadata = metadata
-        self._admission = admission
-        self._max_request_bytes = max_request_bytes
-        self._max_value_depth = max_value_depth
-        self._turns = itertools.count()
-        self._loaded = False
-        """Whether Arrow is imported. The first request does that in a thread: it takes some hundred ms."""
+    _producer: Producer
+    _metadata: Metadata
+    _admission: Admission
+    _max_request_bytes: int
+    _max_value_depth: int
+    _turns: itertools.count[int] = field(init=False, default_factory=itertools.count)
+    _loaded: bool = field(init=False, default=False)
+    """Whether Arrow is imported. The first request does that in a thread: it takes some hundred ms."""
 
     async def produce(
         self,

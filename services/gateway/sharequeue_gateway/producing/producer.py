@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
@@ -53,23 +54,16 @@ class Prepared(NamedTuple):
     places: Places = None
 
 
+@dataclass(eq=False)
 class Producer:
     """Appends the records of produce requests."""
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        appender: Appends,
-        transactions: PostgresTransactions,
-        clock: Clock,
-        max_value_depth: int,
-    ) -> None:
-        self._metadata = metadata
-        self._clock = clock
-        self._appender = appender
-        self._transactions = transactions
-        self._max_value_depth = max_value_depth
-        self._turns = itertools.count()
+    _metadata: Metadata
+    _appender: Appends
+    _transactions: PostgresTransactions
+    _clock: Clock
+    _max_value_depth: int
+    _turns: itertools.count[int] = field(init=False, default_factory=itertools.count)
 
     async def produce(
         self,

@@ -27,6 +27,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import asyncpg
@@ -97,32 +98,26 @@ class SlowAppends:
 Encoded = list[tuple[WaitingAppend, RecordBatch]]
 
 
+@dataclass(eq=False)
 class Appender:
     """Writes record batches. `run` must be running."""
 
-    def __init__(
-        self,
-        database: LogDatabase,
-        known: KnownLog,
-        locked_append: LockedAppend,
-        deadline_s: float,
-    ) -> None:
-        self._database = database
-        self._known = known
-        self._locked_append = locked_append
-        self._deadline_s = deadline_s
-        self._gathered: deque[WaitingAppend] = deque()
-        self._slow: dict[TopicIdPartition, SlowAppends] = {}
-        """The partitions with an append on the slow path."""
-        self._wake = asyncio.Event()
-        self._busy = False
-        """Whether a commit is under way."""
-        self._in_company = IN_COMPANY
-        """How many further commits are not done by a request itself."""
-        self._connection: Any = None
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self.elsewhere: Elsewhere | None = None
-        """None: no other gateway appends."""
+    _database: LogDatabase
+    _known: KnownLog
+    _locked_append: LockedAppend
+    _deadline_s: float
+    _gathered: deque[WaitingAppend] = field(init=False, default_factory=deque)
+    _slow: dict[TopicIdPartition, SlowAppends] = field(init=False, default_factory=dict)
+    """The partitions with an append on the slow path."""
+    _wake: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _busy: bool = field(init=False, default=False)
+    """Whether a commit is under way."""
+    _in_company: int = field(init=False, default=IN_COMPANY)
+    """How many further commits are not done by a request itself."""
+    _connection: Any = field(init=False, default=None)
+    _tasks: set[asyncio.Task[Any]] = field(init=False, default_factory=set)
+    elsewhere: Elsewhere | None = field(init=False, default=None)
+    """None: no other gateway appends."""
 
     async def append(
         self,

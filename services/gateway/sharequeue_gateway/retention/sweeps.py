@@ -6,6 +6,7 @@ that sweeps it.
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from sharequeue.clock import Clock
 from sharequeue.protocol import capabilities
@@ -30,34 +31,23 @@ MOST_NAMED = 5
 """The most groups that one line of the log names."""
 
 
+@dataclass(eq=False)
 class Retention:
     """The sweeps of one gateway."""
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        cluster: Cluster,
-        record_log: Log,
-        readers: Readers,
-        housekeeping: Housekeeping,
-        heartbeats: Heartbeats,
-        clock: Clock,
-        *,
-        interval_ms: int,
-    ) -> None:
-        self._readers = readers
-        self._housekeeping = housekeeping
-        self._heartbeats = heartbeats
-        self._warned_at_ms: dict[tuple[str, str, bool], int] = {}
-        self._metadata = metadata
-        self._cluster = cluster
-        self._record_log = record_log
-        self._clock = clock
-        self._interval_s = interval_ms / 1000
+    _metadata: Metadata
+    _cluster: Cluster
+    _record_log: Log
+    _readers: Readers
+    _housekeeping: Housekeeping
+    _heartbeats: Heartbeats
+    _clock: Clock
+    interval_ms: int
+    _warned_at_ms: dict[tuple[str, str, bool], int] = field(init=False, default_factory=dict)
 
     async def run(self) -> None:
         """Sweep again and again. Runs until it is cancelled."""
-        async for _ in Every(self._interval_s):
+        async for _ in Every(self.interval_ms / 1000):
             await self.sweep()
 
     async def sweep(self) -> None:

@@ -17,6 +17,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -58,29 +59,19 @@ class Opening(NamedTuple):
     principal: str = ""
 
 
+@dataclass(eq=False)
 class Streams:
     """Opens streams, keeps those whose connection was lost for a while, and sends heartbeats."""
 
-    def __init__(
-        self,
-        shared: Shared,
-        fetches: WaitingFetches,
-        routing: Routing,
-        acknowledger: RoutedAcknowledger,
-        *,
-        max_streams: int,
-        ceiling: Ceiling,
-        heartbeat_ms: int,
-    ) -> None:
-        self._shared = shared
-        self._fetches = fetches
-        self._routing = routing
-        self._acknowledger = acknowledger
-        self._max_streams = max_streams
-        self._ceiling = ceiling
-        self._heartbeat_s = heartbeat_ms / 1000
-        self._streams: dict[tuple[str, str], Stream] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+    _shared: Shared
+    _fetches: WaitingFetches
+    _routing: Routing
+    _acknowledger: RoutedAcknowledger
+    max_streams: int
+    ceiling: Ceiling
+    heartbeat_ms: int
+    _streams: dict[tuple[str, str], Stream] = field(init=False, default_factory=dict)
+    _tasks: set[asyncio.Task[Any]] = field(init=False, default_factory=set)
 
     def count(self) -> int:
         """Return how many streams are connected."""
@@ -94,14 +85,14 @@ class Streams:
         Raises: Throttled: there are `max_streams` streams, or too many of one principal.
         """
         key = opening.group_id, opening.member_id
-        excess = self._ceiling.excess(opening.principal)
+        excess = self.ceiling.excess(opening.principal)
         if excess is not None and key not in self._streams:
-            raise Throttled(excess, limit=self._ceiling.each)
-        if len(self._streams) >= self._max_streams and key not in self._streams:
-            self._ceiling.want(opening.principal)
+            raise Throttled(excess, limit=self.ceiling.each)
+        if len(self._streams) >= self.max_streams and key not in self._streams:
+            self.ceiling.want(opening.principal)
             raise Throttled(
-                f"{self._max_streams} streams are open already (max_streams); try again in a moment, or fetch",
-                limit=self._max_streams,
+                f"{self.max_streams} streams are open already (max_streams); try again in a moment, or fetch",
+                limit=self.max_streams,
             )
         return self._events(client, pulse, opening)
 
@@ -154,9 +145,9 @@ class Streams:
             stream.timer.cancel()
             stream.timer = None
         after = last.position if last is not None and last.stream_id == stream.stream_id else None
-        self._ceiling.give(stream.principal)
+        self.ceiling.give(stream.principal)
         stream.principal = opening.principal
-        self._ceiling.take(stream.principal)
+        self.ceiling.take(stream.principal)
         stream.topics, stream.resume_ms, stream.window.size = opening.topics, opening.resume_ms, opening.window
         stream.waiting = waiting
         return stream, after
@@ -179,7 +170,7 @@ class Streams:
         key = stream.group_id, stream.member_id
         if self._streams.get(key) is stream:
             del self._streams[key]
-            self._ceiling.give(stream.principal)
+            self.ceiling.give(stream.principal)
         if stream.timer is not None:
             stream.timer.cancel()
             stream.timer = None
@@ -269,7 +260,11 @@ class Streams:
         async for _ in Every(TICK_S):
             now_s = loop.time()
             for stream in self._streams.values():
-                if stream.wrote_s <= now_s - self._heartbeat_s and stream.pulse is not None and not stream.writing:
+                if (
+                    stream.wrote_s <= now_s - self.heartbeat_ms / 1000
+                    and stream.pulse is not None
+                    and not stream.writing
+                ):
                     stream.wrote_s = now_s
                     stream.pulse()
 

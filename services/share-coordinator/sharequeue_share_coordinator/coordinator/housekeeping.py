@@ -3,6 +3,7 @@
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sharequeue.clock import Clock
@@ -30,27 +31,18 @@ KEYS_PER_REMOVAL: Final = 20_000
 NOT_SERVED: Final = {KAFKA_CODES[error.error] for error in (CoordinatorLoadInProgress, NotCoordinator)}
 
 
+@dataclass(eq=False)
 class Housekeeping:
     """Reads and prunes over a connection of its own, so that commits do not wait for it.
     It submits changes as operations."""
 
-    def __init__(
-        self,
-        coordinator: ShareCoordinator,
-        connect: Callable[[], Awaitable[Any]],
-        ownership: Ownership,
-        clock: Clock,
-        *,
-        cold_interval_ms: int,
-        prune_interval_ms: int,
-    ) -> None:
-        self._coordinator = coordinator
-        self._connect = connect
-        self._ownership = ownership
-        self._clock = clock
-        self._cold_interval_ms = cold_interval_ms
-        self._prune_interval_ms = prune_interval_ms
-        self._connection: Any = None
+    _coordinator: ShareCoordinator
+    _connect: Callable[[], Awaitable[Any]]
+    _ownership: Ownership
+    _clock: Clock
+    cold_interval_ms: int
+    prune_interval_ms: int
+    _connection: Any = field(init=False, default=None)
 
     async def delete_topic(self, topic_id: str) -> list[int]:
         """Write tombstones for all share-partitions of a topic in the shards owned here. May be repeated.
@@ -72,7 +64,7 @@ class Housekeeping:
     async def run(self) -> None:
         """Prune, for as long as the service runs. Most rounds read only keys that wrote a snapshot or a tombstone."""
         turns = itertools.count()
-        async for _ in Every(self._prune_interval_ms / 1000):
+        async for _ in Every(self.prune_interval_ms / 1000):
             try:
                 connection = await self._connected()
                 if next(turns) % ROUNDS_PER_SWEEP == 0:
@@ -94,7 +86,7 @@ class Housekeeping:
     async def sweep(self, connection: Any) -> None:
         """Read whole tables, to find cold states, and the rows and keys that earlier owners and failed rounds left
         behind."""
-        cold = await store.cold_keys(connection, self._cold_interval_ms, KEYS_PER_READ)
+        cold = await store.cold_keys(connection, self.cold_interval_ms, KEYS_PER_READ)
         for key in cold:  # one by one: large ones together would be one commit that all others wait for
             if self._coordinator.states.shard_of(key) in self._ownership.owned:
                 await self._coordinator.submit([Operation(key, self._cold_snapshot, False)])
@@ -108,7 +100,7 @@ class Housekeeping:
         now_ms = self._clock.now_ms()
         if state is None:
             return Decision(shard.done(0))
-        return Decision(shard.done(0), shard.cold_snapshot(state, self._cold_interval_ms, now_ms))
+        return Decision(shard.done(0), shard.cold_snapshot(state, self.cold_interval_ms, now_ms))
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():

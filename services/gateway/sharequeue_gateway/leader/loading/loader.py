@@ -8,6 +8,7 @@ there by none. Source: KIP-932.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
@@ -56,32 +57,23 @@ class Locks(NamedTuple):
     missed: Sequence[RestoredLock]
 
 
+@dataclass(eq=False)
 class Loader:
     """Builds loaded share-partitions from the answers of the coordinators, Redis and the log."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        metadata: Metadata,
-        share_coordinator: ShareStateClient,
-        record_log: RecordLog,
-        readers: Readers,
-        lock_timers: LockStore,
-        take_from_former: Take,
-        take_from_others: Take,
-        epochs: LeaderEpochs,
-    ) -> None:
-        self._clock = clock
-        self._metadata = metadata
-        self._share_coordinator = share_coordinator
-        self._record_log = record_log
-        self._start_offsets = StartOffsets(record_log, readers, share_coordinator, clock)
-        self._lock_timers = lock_timers
-        self._take_from_former = take_from_former
-        self._take_from_others = take_from_others
-        self._at_once = asyncio.Semaphore(LOADS_AT_ONCE)
-        self._epochs = epochs
+    clock: Clock
+    metadata: Metadata
+    share_coordinator: ShareStateClient
+    record_log: RecordLog
+    readers: Readers
+    lock_timers: LockStore
+    take_from_former: Take
+    take_from_others: Take
+    epochs: LeaderEpochs
+    _at_once: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(LOADS_AT_ONCE))
+
+    def __post_init__(self) -> None:
+        self._start_offsets = StartOffsets(self.record_log, self.readers, self.share_coordinator, self.clock)
 
     async def load(
         self,
@@ -100,14 +92,14 @@ class Loader:
         Returns: for each, the loaded share-partition with dead letters to resume, or its error.
         """
         async with self._at_once:
-            leader_epoch = self._epochs.current
+            leader_epoch = self.epochs.current
             faults: dict[SharePartitionKey, ApiError] = {}
-            group_known = self._metadata.config(group_id) is not None
-            ask_first = self._metadata.reachable() or not group_known
+            group_known = self.metadata.config(group_id) is not None
+            ask_first = self.metadata.reachable() or not group_known
             if initialize and ask_first:
                 faults = await self._initialize(group_id, wanted)
             to_read = [item for item in wanted if item[0] not in faults]
-            given = await self._take_from_former([key for key, _ in to_read])
+            given = await self.take_from_former([key for key, _ in to_read])
             states = await self._read(group_id, to_read, leader_epoch)
             if initialize and not ask_first:  # without the group coordinator, the state shows whether it is initialised
                 unknown = [item for item in to_read if states[item[0]].error_code == NOT_INITIALIZED]
@@ -121,22 +113,22 @@ class Loader:
             faults |= fenced
             if known:
                 # only now: otherwise requests with unknown group names would fill the memory
-                config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
+                config = self.metadata.config(group_id) or await self.metadata.learn_config(group_id)
                 begun = await self._start_offsets.begin(
                     group_id, {key: states[key] for key in known}, leader_epoch, config
                 )
                 known = await self._of_records(known, begun)
                 # the settings may have changed while the start offsets were resolved
-                config = self._metadata.config(group_id) or config
+                config = self.metadata.config(group_id) or config
             slices = Slices()
             machines = {
                 key: await self._restored(key, config, states[key], begun[key], locks, leader_epoch, slices)
                 for key, locks in known.items()
             }
             if known:  # they may have changed again in the pauses
-                config = self._metadata.config(group_id) or config
+                config = self.metadata.config(group_id) or config
                 if lost := _beyond_log(machines, begun):
-                    await self._record_log.end_above(lost)
+                    await self.record_log.end_above(lost)
             outcomes: list[Outcome] = []
             for key, topic in wanted:
                 if key in faults:
@@ -151,7 +143,7 @@ class Loader:
         partitions: dict[str, list[int]] = {}
         for key, _ in wanted:
             partitions.setdefault(key.topic_id, []).append(key.partition)
-        response = await self._metadata.initialize(group_id, partitions)
+        response = await self.metadata.initialize(group_id, partitions)
         return {
             SharePartitionKey(group_id, topic.topic_id, partition.partition): error_of(
                 partition.error_code, partition.error_message
@@ -166,7 +158,7 @@ class Loader:
     ) -> Mapping[SharePartitionKey, PartitionStateResult]:
         if not wanted:
             return {}
-        return await self._share_coordinator.read(group_id, [key for key, _ in wanted], leader_epoch)
+        return await self.share_coordinator.read(group_id, [key for key, _ in wanted], leader_epoch)
 
     async def _locks(
         self,
@@ -180,8 +172,8 @@ class Loader:
         knows a higher leader epoch."""
         begun = [key for key in keys if stored_start(states[key]) is not None]
         epochs = [(key, leader_epoch, states[key].state_epoch or 0) for key in begun]
-        kept = dict(zip(begun, await self._lock_timers.load(epochs, self._epochs.lost), strict=True))
-        others = await self._take_from_others(begun) if begun and self._lock_timers.degraded else {}
+        kept = dict(zip(begun, await self.lock_timers.load(epochs, self.epochs.lost), strict=True))
+        others = await self.take_from_others(begun) if begun and self.lock_timers.degraded else {}
         known: dict[SharePartitionKey, Locks] = {}
         fenced: dict[SharePartitionKey, ApiError] = {}
         for key in keys:
@@ -204,11 +196,11 @@ class Loader:
             if reach == 0 or isinstance(found, ApiError) or found.log_end_offset < 0:
                 continue
             if found.log_end_offset < reach:
-                await self._record_log.end_above({(key.topic_id, key.partition): reach})
-            elif not self._record_log.ever_skipped:
+                await self.record_log.end_above({(key.topic_id, key.partition): reach})
+            elif not self.record_log.ever_skipped:
                 continue
             ranges = [(lock.first_offset, lock.last_offset) for lock in locks]
-            held = await self._record_log.with_records((key.topic_id, key.partition), ranges)
+            held = await self.record_log.with_records((key.topic_id, key.partition), ranges)
             if len(held) < len(locks):  # none as kept: then all of them are written to Redis again
                 within[key] = Locks((), [locks[index] for index in held])
         return within
@@ -228,14 +220,14 @@ class Loader:
             return begun
         try:
             return await restored_from_pages(
-                self._share_coordinator,
+                self.share_coordinator,
                 key,
                 state,
                 config,
                 start_offset=begun.start_offset,
                 leader_epoch=leader_epoch,
                 locks=[*locks.kept, *locks.missed],
-                now_ms=self._clock.now_ms(),
+                now_ms=self.clock.now_ms(),
                 slices=slices,
             )
         except ApiError as error:
@@ -255,13 +247,13 @@ class Loader:
             return loaded
         if isinstance(begun, ApiError):
             return begun
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         loaded.share_partition.config = config
         led = LedSharePartition(key, topic.name, loaded.share_partition, now_ms)
         led.stored_start, led.floor, _, *led.told_ahead = begun
         led.version, led.store = -1 if state.version is None else state.version, state.store
         if locks.missed or stored_start(state) is None:
-            self._lock_timers.write(lock_entries.whole(led))
+            self.lock_timers.write(lock_entries.whole(led))
         elif locks.kept:
             lock_entries.note(led, sorted(locks.kept, key=lambda lock: lock.last_offset))
         return led, loaded.dead_letters

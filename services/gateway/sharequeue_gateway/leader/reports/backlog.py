@@ -11,6 +11,7 @@ old, and counts records that are finished behind an unfinished one. Open dead le
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from sharequeue.clock import Clock
@@ -87,39 +88,28 @@ async def finish_letters(metadata: Metadata, dead_letters: DeadLetterLog, group_
     return await dead_letters.finish(group_id, topic.topic_id, config.dead_letter_consumer_group)
 
 
+@dataclass(eq=False)
 class BacklogLook:
     """Looks at the backlog, and has what it saw for /metrics."""
 
-    def __init__(
-        self,
-        query: Query,
-        cluster: Cluster,
-        clock: Clock,
-        metadata: Metadata,
-        dead_letters: DeadLetterLog,
-        sampler: Sampler,
-        *,
-        interval_ms: int,
-        most_pairs: int,
-    ) -> None:
-        """`query`: runs a function with a connection to the log."""
-        self._query = query
-        self._cluster = cluster
-        self._clock = clock
-        self._metadata = metadata
-        self._dead_letters = dead_letters
-        self.sampler: Final = sampler
-        self._looking = asyncio.Lock()
-        self._interval_s = interval_ms / 1000
-        self._most_pairs = most_pairs
-        self._backlogs: Backlogs | None = None
-        self._oldest_ms: Oldest = {}
-        self._log_bytes = 0
-        self._open = OpenCounts([], 0, 0)
+    _query: Query
+    """Runs a function with a connection to the log."""
+    _cluster: Cluster
+    _clock: Clock
+    _metadata: Metadata
+    _dead_letters: DeadLetterLog
+    sampler: Sampler
+    interval_ms: int
+    most_pairs: int
+    _looking: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _backlogs: Backlogs | None = field(init=False, default=None)
+    _oldest_ms: Oldest = field(init=False, default_factory=dict)
+    _log_bytes: int = field(init=False, default=0)
+    _open: OpenCounts = field(init=False, default_factory=lambda: OpenCounts([], 0, 0))
 
     async def run(self) -> None:
         """Look again and again. Runs until it is cancelled."""
-        async for _ in Every(self._interval_s, at_once=True):
+        async for _ in Every(self.interval_ms / 1000, at_once=True):
             await self.look()
 
     async def look(self) -> None:
@@ -142,7 +132,7 @@ class BacklogLook:
             self.sampler.stop()
             return
         try:
-            backlogs = await self._query(backlog_store.backlogs, max(self._most_pairs, MOST_SAMPLED))
+            backlogs = await self._query(backlog_store.backlogs, max(self.most_pairs, MOST_SAMPLED))
             self._oldest_ms = await self._query(backlog_store.oldest)
             self._log_bytes = await self._query(backlog_store.log_bytes)
             self._open = await self._open_counts()
@@ -165,10 +155,10 @@ class BacklogLook:
 
     async def _open_counts(self) -> OpenCounts:
         """The open dead letters, without those that a group which works on them has finished."""
-        counts: OpenCounts = await self._query(open_dead_letters.counts, self._most_pairs)
+        counts: OpenCounts = await self._query(open_dead_letters.counts, self.most_pairs)
         groups = sorted({count.group_id for count in counts.largest})
         if any([await finish_letters(self._metadata, self._dead_letters, group_id) for group_id in groups]):
-            counts = await self._query(open_dead_letters.counts, self._most_pairs)
+            counts = await self._query(open_dead_letters.counts, self.most_pairs)
         return counts
 
     def series(self) -> Iterator[str]:
@@ -176,7 +166,7 @@ class BacklogLook:
         seen = self._backlogs
         if seen is None:
             return
-        largest = seen.largest[: self._most_pairs]
+        largest = seen.largest[: self.most_pairs]
         named = [
             ((backlog.group_id, topic), backlog)
             for backlog in largest

@@ -7,6 +7,7 @@ their own, those with the most deliveries; the others are added up under the nam
 import heapq
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from sharequeue.protocol.configs import ShareGroupConfig
@@ -55,27 +56,18 @@ USUAL: Final = frozenset({"delivered", "accepted"})
 OTHER: Final = "other"
 
 
+@dataclass(eq=False)
 class QueueSeries:
     """The families of this file. `topic_name`: the name of a topic id, if there is such a topic."""
 
-    def __init__(
-        self,
-        totals: Mapping[tuple[str, str], Totals],
-        topic_name: Callable[[str], str | None],
-        members: Callable[[], Mapping[str, int]],
-        configs: Mapping[str, ShareGroupConfig],
-        now_ms: Callable[[], int],
-        *,
-        most_pairs: int,
-    ) -> None:
-        """`members`: by group, how many members fetched at this gateway in the last minute. `configs`: by group, the
-        settings that are known here."""
-        self._totals = totals
-        self._topic_name = topic_name
-        self._members = members
-        self._configs = configs
-        self._now_ms = now_ms
-        self._most_pairs = most_pairs
+    _totals: Mapping[tuple[str, str], Totals]
+    _topic_name: Callable[[str], str | None]
+    _members: Callable[[], Mapping[str, int]]
+    """By group, how many members fetched at this gateway in the last minute."""
+    _configs: Mapping[str, ShareGroupConfig]
+    """By group, the settings that are known here."""
+    _now_ms: Callable[[], int]
+    most_pairs: int
 
     def series(self) -> Iterator[str]:
         """The lines of /metrics, in parts."""
@@ -95,16 +87,14 @@ class QueueSeries:
             for cause, records in totals.dead_letters.items():
                 yield DEAD_LETTERS.line(records, (*names, cause))
         yield MEMBERS.head
-        for group_id, count in heapq.nlargest(
-            self._most_pairs, self._members().items(), key=lambda counted: counted[1]
-        ):
+        for group_id, count in heapq.nlargest(self.most_pairs, self._members().items(), key=lambda counted: counted[1]):
             yield MEMBERS.line(count, (group_id,))
         yield PAUSED.head
         paused = (group_id for group_id, config in self._configs.items() if config.paused)
-        for group_id in itertools.islice(paused, self._most_pairs):
+        for group_id in itertools.islice(paused, self.most_pairs):
             yield PAUSED.line(1, (group_id,))
         yield DROPPED.head
-        yield DROPPED.line(max(0, len(pairs) - self._most_pairs))
+        yield DROPPED.line(max(0, len(pairs) - self.most_pairs))
 
     def _shown(self) -> tuple[dict[Labels, Totals], dict[Labels, Totals]]:
         """The topics, and the pairs of group and topic, that were used lately."""
@@ -123,11 +113,11 @@ class QueueSeries:
 
     def _most(self, shown: dict[Labels, Totals], number: Callable[[Totals], int]) -> list[tuple[Labels, Totals]]:
         """The entries with series of their own, and the sum of the others."""
-        if len(shown) <= self._most_pairs:
+        if len(shown) <= self.most_pairs:
             return list(shown.items())
         ranked = sorted(shown.items(), key=lambda entry: number(entry[1]), reverse=True)
         others = Totals()
-        for _, totals in ranked[self._most_pairs :]:
+        for _, totals in ranked[self.most_pairs :]:
             others.add(totals)
         names = (OTHER,) * len(ranked[0][0])
-        return [*ranked[: self._most_pairs], (names, others)]
+        return [*ranked[: self.most_pairs], (names, others)]

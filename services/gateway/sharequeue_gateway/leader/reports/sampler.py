@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from sharequeue.clock import Clock
@@ -31,32 +32,23 @@ FINE_MS: Final = 24 * HOUR_MS
 KEPT_MS: Final = 8 * FINE_MS
 
 
+@dataclass(eq=False)
 class Sampler:
     """`members`: by group, a number of each that was seen here in the last minute. `sampling`: None while another
     gateway takes the samples."""
 
-    def __init__(
-        self,
-        query: Query,
-        cluster: Cluster,
-        clock: Clock,
-        metadata: Metadata,
-        leds: Callable[[], Iterable[LedSharePartition]],
-        totals: Mapping[tuple[str, str], Totals],
-        members: Callable[[], dict[str, list[int]]],
-    ) -> None:
-        self._query = query
-        self._cluster = cluster
-        self._clock = clock
-        self._metadata = metadata
-        self._leds = leds
-        self._totals = totals
-        self._members = members
-        self._known: dict[Node, dict[tuple[str, str], Counts]] = {}
-        """The counts of the last round, by gateway, group and topic."""
-        self._hour = 0
-        """The end of the first hour whose rows may not be merged, in hours."""
-        self.sampling: Sampling | None = None
+    _query: Query
+    _cluster: Cluster
+    _clock: Clock
+    _metadata: Metadata
+    _leds: Callable[[], Iterable[LedSharePartition]]
+    _totals: Mapping[tuple[str, str], Totals]
+    _members: Callable[[], dict[str, list[int]]]
+    _known: dict[Node, dict[tuple[str, str], Counts]] = field(init=False, default_factory=dict)
+    """The counts of the last round, by gateway, group and topic."""
+    _hour: int = field(init=False, default=0)
+    """The end of the first hour whose rows may not be merged, in hours."""
+    sampling: Sampling | None = field(init=False, default=None)
 
     def stop(self) -> None:
         self.sampling, self._known, self._hour = None, {}, 0

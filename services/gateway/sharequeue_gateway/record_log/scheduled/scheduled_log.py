@@ -1,6 +1,7 @@
 """Schedules records, moves those that are due into the log, and cancels others: a transaction each."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
@@ -36,6 +37,7 @@ class Moved(NamedTuple):
     removed: int
 
 
+@dataclass(eq=False)
 class ScheduledLog:
     """Scheduled records. Each method may raise StorageError.
 
@@ -44,19 +46,11 @@ class ScheduledLog:
         most_records, most_bytes: of one topic.
     """
 
-    def __init__(
-        self,
-        database: LogDatabase,
-        locked_append: LockedAppend,
-        deadline_s: float,
-        most_records: int,
-        most_bytes: int,
-    ) -> None:
-        self._database = database
-        self._locked_append = locked_append
-        self._deadline_s = deadline_s
-        self._most_records = most_records
-        self._most_bytes = most_bytes
+    _database: LogDatabase
+    _locked_append: LockedAppend
+    _deadline_s: float
+    _most_records: int
+    _most_bytes: int
 
     async def schedule(
         self,
