@@ -40,7 +40,7 @@ class ArrowProducer:
     _admission: Admission
     _max_request_bytes: int
     _max_value_depth: int
-    _turns: itertools.count[int] = field(init=False, default_factory=itertools.count)
+    _turns: "itertools.count[int]" = field(init=False, default_factory=itertools.count)
     _loaded: bool = field(init=False, default=False)
     """Whether Arrow is imported. The first request does that in a thread: it takes some hundred ms."""
 

@@ -63,7 +63,7 @@ class Producer:
     _transactions: PostgresTransactions
     _clock: Clock
     _max_value_depth: int
-    _turns: itertools.count[int] = field(init=False, default_factory=itertools.count)
+    _turns: "itertools.count[int]" = field(init=False, default_factory=itertools.count)
 
     async def produce(
         self,
