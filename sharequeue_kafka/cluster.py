@@ -1,6 +1,8 @@
 """A cluster of Kafka as an administrator sees it: topics, their settings and partitions, and the ends of logs."""
 
 import asyncio
+import contextlib
+import itertools
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
@@ -19,6 +21,8 @@ from sharequeue_kafka.settings import KafkaSettings
 
 T = TypeVar("T")
 ANY_EPOCH: Final = -1
+MOST_NAMED: Final = 3
+"""The brokers without an answer that an error names."""
 TOPIC: Final = 2
 """The type of a resource with settings."""
 SET: Final = 0
@@ -84,7 +88,18 @@ class KafkaCluster:
 
     async def start(self) -> None:
         """Reach a broker and learn the others. Raises: KafkaError when none answers."""
+        await self.again(self.check)
+
+    async def check(self) -> None:
+        """Ask one broker after the other, once, until one answers. Raises: KafkaError when none does."""
         await self._metadata([])
+
+    @property
+    def trouble(self) -> str:
+        """The brokers of the cluster that did not answer when they were asked last, each with its error; or ""."""
+        known = {*self._brokers.values(), *(() if self._brokers else self._connections.bootstrap)}
+        faults = (str(fault) for address, fault in self._connections.failing.items() if address in known)
+        return "; ".join(itertools.islice(faults, MOST_NAMED))
 
     async def close(self) -> None:
         await self._connections.close()
@@ -111,22 +126,30 @@ class KafkaCluster:
         raise fault
 
     async def again(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Call, and call again after an error that is retriable."""
+        """Call, and call again after an error that is retriable, up to the settings' timeout."""
         patience = Patience(self.settings.call_timeout_ms)
-        while True:
-            try:
-                return await call()
-            except KafkaError as error:
-                if not error.retriable or not await patience.pause():
-                    raise
+        try:
+            async with asyncio.timeout_at(patience.ends):
+                while True:
+                    try:
+                        return await call()
+                    except KafkaError as error:
+                        if not error.retriable or not await patience.pause():
+                            raise
+        except TimeoutError:
+            raise self.silent() from None
+
+    def silent(self) -> KafkaError:
+        """Make the error of a call whose time ended while a request was under way."""
+        return KafkaError.silent(self.settings.bootstrap_servers, self.trouble or "its time has ended")
 
     # Topics
 
     async def _metadata(self, wanted: Sequence[tuple[str, str | None]] | None) -> list[KafkaTopic]:
-        """Ask for topics by (id, name), and learn where they are led."""
+        """Ask once for topics by (id, name), and learn where they are led."""
         asked = None if wanted is None else list(wanted)
         request = requests.METADATA([(*each, {}) for each in asked] if asked is not None else None, False, False)
-        _, brokers, self.cluster_id, self._controller, topics, _ = await self.again(lambda: self.send_any(request))
+        _, brokers, self.cluster_id, self._controller, topics, _ = await self.send_any(request)
         self._brokers = {node: (host, port) for node, host, port, *_ in brokers} or self._brokers
         found = []
         for error, name, topic_id, internal, partitions, *_ in topics:
@@ -145,14 +168,16 @@ class KafkaCluster:
 
     async def topics(self, names: Sequence[str] | None = None) -> list[KafkaTopic]:
         """Ask for topics by name (absent ones are left out), or for all."""
-        return await self._metadata(None if names is None else [(requests.NO_ID, name) for name in names])
+        wanted = None if names is None else [(requests.NO_ID, name) for name in names]
+        return await self.again(lambda: self._metadata(wanted))
 
     async def topic(self, topic_id: str) -> KafkaTopic | None:
         """Find a topic by its id, in what was learned or by asking; None when the cluster has none."""
-        return self._topics.get(topic_id) or next(iter(await self._metadata([(topic_id, None)])), None)
+        known = self._topics.get(topic_id)
+        return known or next(iter(await self.again(lambda: self._metadata([(topic_id, None)]))), None)
 
     async def refresh(self, topic_ids: Iterable[str]) -> None:
-        """Learn again where topics are led. Those who ask while an answer is awaited share the next request."""
+        """Learn again where topics are led, in one try. Those who ask while an answer is awaited share the next one."""
         self._stale.update(topic_ids)
         if self._next is None:
             self._next = asyncio.create_task(self._refresh(self._present))
@@ -331,20 +356,29 @@ class KafkaCluster:
             except KafkaError as error:
                 results.update(dict.fromkeys(led, error))
 
-        left: Sequence[Place] = places
-        while True:
+        async def turn(asked: Sequence[Place]) -> None:
             by_node: dict[int, dict[Place, Leader]] = {}
-            for place in left:
+            for place in asked:
                 try:
                     leader = await self.leader(place)
                     by_node.setdefault(leader.node, {})[place] = leader
                 except KafkaError as error:
                     results[place] = error
             await asyncio.gather(*(at(node, led) for node, led in by_node.items()))
-            left = [place for place, found in results.items() if isinstance(found, KafkaError) and found.retriable]
-            if not left or not await patience.pause():
-                return results
-            await self.refresh(place.topic_id for place in left)
+
+        left: Sequence[Place] = places
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(patience.ends):
+                while True:
+                    await turn(left)
+                    left = [
+                        each for each, found in results.items() if isinstance(found, KafkaError) and found.retriable
+                    ]
+                    if not left or not await patience.pause():
+                        break
+                    with contextlib.suppress(KafkaError):
+                        await self.refresh(place.topic_id for place in left)
+        return {**dict.fromkeys(places, self.silent()), **results}
 
 
 def _by_name(led: Mapping[Place, Leader], row: Callable[[Place, Leader], tuple[Any, ...]]) -> list[tuple[str, Any]]:

@@ -33,12 +33,12 @@ class Patience:
     """The pauses between the tries of one call, up to a time."""
 
     def __init__(self, timeout_ms: float = math.inf) -> None:
-        self._ends = asyncio.get_running_loop().time() + timeout_ms / 1000
+        self.ends = asyncio.get_running_loop().time() + timeout_ms / 1000
         self._pause_s = FIRST_PAUSE_S
 
     async def pause(self) -> bool:
         """Pause before the next try. Returns: False, at once, if the time ends before."""
-        if asyncio.get_running_loop().time() + self._pause_s > self._ends:
+        if asyncio.get_running_loop().time() + self._pause_s > self.ends:
             return False
         await asyncio.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, MOST_PAUSE_S)
@@ -51,7 +51,7 @@ class Connections:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._open: dict[tuple[Address, str], asyncio.Task[Any]] = {}
-        self.failing: set[Address] = set()
+        self.failing: dict[Address, KafkaError] = {}
         """Brokers that did not answer when they were asked last."""
 
     @property
@@ -67,9 +67,9 @@ class Connections:
             answer = await self._send(address, request, purpose)
         except KafkaError as error:
             if error.code < 0:
-                self.failing.add(address)
+                self.failing[address] = error
             raise
-        self.failing.discard(address)
+        self.failing.pop(address, None)
         if not isinstance(answer, Unread):
             return answer
         return answer.read() if answer.size < LARGE else await asyncio.to_thread(answer.read)

@@ -7,6 +7,7 @@ time ends without an outcome ends the producer id: the calls behind it are numbe
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -90,7 +91,9 @@ class Call:
         self.records = records
         self.size = sum(len(each.key or b"") + len(each.value or b"") for each in records)
         self.alone = False
-        self.offset: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.came = loop.time()
+        self.offset: asyncio.Future[int] = loop.create_future()
 
 
 class Line:
@@ -116,7 +119,10 @@ class Line:
 
 
 class IdempotentProducer:
-    """Append to leaders. An append without an outcome ends its producer id, and no call behind it."""
+    """Append to leaders. An append without an outcome ends its producer id, and no call behind it.
+
+    `timeout_ms`: how long a call is tried. One that has waited behind another append has at least a third of that.
+    """
 
     def __init__(self, cluster: KafkaCluster, compression: str = "lz4", timeout_ms: int = 30_000) -> None:
         self._cluster, self._timeout_ms, self._codec = cluster, timeout_ms, CODECS[compression]
@@ -155,18 +161,28 @@ class IdempotentProducer:
 
     async def _append(self, line: Line) -> None:
         calls, place = line.under_way, line.place
-        patience, doubt = Patience(self._timeout_ms), None
+        waited_ms = 1000 * (asyncio.get_running_loop().time() - calls[0].came)
+        patience, doubt = Patience(max(self._timeout_ms - waited_ms, self._timeout_ms / 3)), None
         numbering: Numbering | None = None
-        batch = b""
+        batch, sent, moved = b"", False, False
+        fault = KafkaError.unreached(self._cluster.settings.bootstrap_servers, "within the time of an append")
         while True:
             try:
-                leader = await self._cluster.leader(place)
-                if numbering is None:
-                    numbering = await self._numbers()
-                    records = [record for call in calls for record in call.records]
-                    batch = encode(records, self._codec, numbering, place, False)
-                offset = await self._sender(leader).send(place, leader.name, batch)
+                async with asyncio.timeout_at(patience.ends):
+                    leader = await self._leader(place, moved)
+                    if numbering is None:
+                        numbering = await self._numbers()
+                        records = [record for call in calls for record in call.records]
+                        batch = encode(records, self._codec, numbering, place, False)
+                    sent = True
+                    offset = await self._sender(leader).send(place, leader.name, batch)
+            except TimeoutError:
+                self._end(numbering)
+                doubt = doubt or (self._cluster.silent() if sent else None)
+                _refuse(calls, doubt or fault)
+                return
             except KafkaError as error:
+                fault, sent = error, False
                 if not error.definite:
                     doubt = error
                 if error.code in OTHER_ID and doubt is None:
@@ -179,8 +195,7 @@ class IdempotentProducer:
                     self._end(numbering)
                     _refuse(calls, doubt or error)
                     return
-                if error.code in NOT_LEADER or error.code < 0:
-                    await self._refresh(place)
+                moved = error.code in NOT_LEADER or error.code < 0
             else:
                 for call in calls:
                     if not call.offset.done():
@@ -188,11 +203,11 @@ class IdempotentProducer:
                     offset += len(call.records)
                 return
 
-    async def _refresh(self, place: Place) -> None:
-        try:
-            await self._cluster.refresh([place.topic_id])
-        except KafkaError:
-            return
+    async def _leader(self, place: Place, moved: bool) -> Leader:
+        if moved:
+            with contextlib.suppress(KafkaError):
+                await self._cluster.refresh([place.topic_id])
+        return await self._cluster.leader(place)
 
     def _fail(self, line: Line, error: KafkaError, numbering: Numbering | None, size: int) -> None:
         """A broker refused a batch. One of several calls may be at fault: each of them is tried alone."""

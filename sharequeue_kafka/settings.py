@@ -18,7 +18,7 @@ class KafkaSettings:
         password: with PLAIN and SCRAM the password; with OAUTHBEARER the token.
         password_file: a file that holds it, read at each connection; it wins over `password`.
         request_timeout_ms: how long an answer may take before the connection counts as broken.
-        call_timeout_ms: how long a call is tried again; longer than leaders take to move.
+        call_timeout_ms: how long a call may take with its repeats.
     """
 
     bootstrap_servers: str
@@ -30,7 +30,7 @@ class KafkaSettings:
     password: str = ""
     password_file: str = ""
     request_timeout_ms: int = 5_000
-    call_timeout_ms: int = 15_000
+    call_timeout_ms: int = 8_000
 
     def secret(self) -> str:
         return Path(self.password_file).read_text().strip() if self.password_file else self.password

@@ -7,6 +7,7 @@ transaction of the life before is aborted, and its producer is fenced.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -203,7 +204,8 @@ class Lane:
             if fault is not None or not await patience.pause():
                 raise fault or next(iter(faults.values()), KafkaError.of(-1))
             moved = {place.topic_id for place, each in faults.items() if each.code in NOT_LEADER or each.code < 0}
-            await self._cluster.refresh(moved)
+            with contextlib.suppress(KafkaError):
+                await self._cluster.refresh(moved)
 
     async def _commit(self, slot: Slot, patience: Patience) -> None:
         """Commit, and ask again while no answer comes: the coordinator takes a repeat for the same commit."""

@@ -1,6 +1,8 @@
 """The calls that every coordinator serves: the owners of its shards and findCoordinator; and what it says of itself."""
 
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from uuid import UUID
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient, location
@@ -47,17 +49,23 @@ def serve_coordinator(
     serve(app, apis.FIND_COORDINATOR, find_coordinator, cluster_token=cluster_token)
 
 
-def coordinator_operations(health: PostgresHealth, ownership: Ownership, others: CoordinatorClient) -> Operations:
+def coordinator_operations(
+    health: PostgresHealth,
+    ownership: Ownership,
+    others: CoordinatorClient,
+    stores: Mapping[str, Callable[[], Awaitable[None]]] = MappingProxyType({}),
+) -> Operations:
     """Return what a coordinator says of itself. `/readyz`, strict or not: without PostgreSQL it is unavailable, without
-    the coordinators of the other kind degraded."""
+    another store or the coordinators of the other kind degraded. `stores`: by name, what asks it."""
     name_of_others = f"{others.kind} coordinator"
     ask_others = partial(others.call, apis.LIVEZ, deadline_s=CHECK_S, retry=False)
     checks = {"postgresql": Check(health.check), name_of_others: Check(ask_others)}
+    checks |= {name: Check(ask) for name, ask in stores.items()}
 
     async def ready(_: bool) -> Readiness:
         found = await faults(**checks)
         missing = ownership.missing()
-        dependencies = {"postgresql": "ok", name_of_others: "ok", "shards": missing or "ok", **found}
+        dependencies = {**dict.fromkeys(checks, "ok"), "shards": missing or "ok", **found}
         status = "unavailable" if "postgresql" in found else "degraded" if found or missing else "ready"
         lacks = [name for name, word in dependencies.items() if word != "ok"]
         return Readiness(status=status, dependencies=dependencies | health.told(), lacks=lacks)

@@ -11,6 +11,7 @@ Callers: `__main__` and the composition of each service.
     in_process.py        calls between services of one process
     settings.py          the environment, read once
     readiness.py         the checks of /readyz
+    kafka_health.py      does Kafka answer
     series.py            metrics with many series
     addresses.py         where to listen, and the URL that others use
     allocator.py         large blocks of memory go back to the system

@@ -16,8 +16,8 @@ from tests.kafka_log.brokers import Brokers
 
 
 @contextlib.asynccontextmanager
-async def cluster_of(brokers: Brokers) -> AsyncIterator[KafkaCluster]:
-    cluster = KafkaCluster(KafkaSettings(brokers.address))
+async def cluster_of(brokers: Brokers, **settings: int) -> AsyncIterator[KafkaCluster]:
+    cluster = KafkaCluster(KafkaSettings(brokers.address, **settings))  # type: ignore[arg-type]
     await cluster.start()
     try:
         yield cluster

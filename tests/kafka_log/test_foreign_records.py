@@ -4,13 +4,14 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sharequeue.stack.stack import Stack, temporary_stack
-from tests.http.calls import LONG_MS, Gateway, Json
+from tests.http.calls import LONG_MS, Gateway, Json, wait_until
 from tests.kafka_log.brokers import Brokers
 from tests.kafka_log.clusters import cluster_of, foreign
 from tests.kafka_log.on_kafka import ON_KAFKA
@@ -106,3 +107,34 @@ def test_what_the_log_lacks_is_refused_by_name(on_kafka: Gateway, name: str) -> 
         "UNSUPPORTED_VERSION",
         "transactions",
     )
+
+
+def test_while_the_broker_is_silent_all_say_that_it_is_kafka(
+    kafka: Brokers, stack: Stack, on_kafka: Gateway, name: str, background: Any
+) -> None:
+    on_kafka.create_topic(name)
+    on_kafka.produce(name, 1)
+    http = on_kafka.http
+    kafka.pause(1)
+    try:
+        records_of = f"/v1/topics/{name}/records"
+        asked = [
+            background.submit(http.post, records_of, json={"records": [{"value": 2}]}),
+            background.submit(
+                http.post, records_of, json={"records": [{"value": 3}]}, headers={"idempotency-key": "k"}
+            ),
+            background.submit(http.get, f"/v1/topics/{name}"),
+        ]
+        fetching = background.submit(on_kafka.try_fetch, name, name)
+        for port in (on_kafka.port, stack._ports["group coordinator"][0]):
+            ready = httpx.get(f"http://127.0.0.1:{port}/readyz").json()
+            assert kafka.address in ready["dependencies"]["kafka"]
+        answers = [each.result(60) for each in asked]
+        assert [(answer.status_code, kafka.address in answer.json()["detail"]) for answer in answers] == [
+            (503, True)
+        ] * 3
+        assert (answers[0].json()["code"], answers[0].json()["definite"]) == ("REQUEST_TIMED_OUT", False)
+        assert kafka.address in fetching.result(60).text
+    finally:
+        kafka.resume(1)
+    wait_until(lambda: on_kafka.http.get("/readyz").json()["status"] == "ready")

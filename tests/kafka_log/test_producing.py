@@ -1,14 +1,18 @@
 """Appends on a real broker: plain and idempotent, and in transactions that others fence."""
 
 import asyncio
+import dataclasses
 import uuid
 
 import pytest
 
-from sharequeue_kafka.cluster import Place
+from sharequeue.protocol.errors import StorageError
+from sharequeue.service.kafka_health import ask_kafka
+from sharequeue_kafka.cluster import KafkaCluster, Place
 from sharequeue_kafka.errors import KafkaError
 from sharequeue_kafka.partitioner import partition_of
 from sharequeue_kafka.producing import IdempotentProducer, NewRecord
+from sharequeue_kafka.settings import KafkaSettings
 from sharequeue_kafka.transactions import TransactionalSlots, fence
 from tests.kafka_log.brokers import Brokers
 from tests.kafka_log.clusters import cluster_of, foreign, new, new_topic, read
@@ -173,7 +177,7 @@ def test_an_append_whose_time_ends_is_in_doubt_and_those_behind_it_go_on(kafka: 
     async def play() -> None:
         async with cluster_of(kafka) as cluster:
             _, (place,) = await new_topic(cluster)
-            producer = IdempotentProducer(cluster, timeout_ms=100)
+            producer = IdempotentProducer(cluster, timeout_ms=1500)
             await producer.append(place, [new("before")])
             send, silent = cluster.send, True
 
@@ -195,5 +199,53 @@ def test_an_append_whose_time_ends_is_in_doubt_and_those_behind_it_go_on(kafka: 
             values = [each.value for each in await read(cluster, place)]
             assert values == [b"before", b"in doubt", b"behind"], "once each: the batch was repeated as it was"
             await producer.close()
+
+    asyncio.run(play())
+
+
+def test_a_silent_broker_ends_each_call_within_its_time(kafka: Brokers) -> None:
+    """An answer may take ten minutes here; a call ends after 0.3 seconds."""
+
+    async def play() -> None:
+        settings = KafkaSettings(kafka.address, request_timeout_ms=600_000, call_timeout_ms=10_000)
+        cluster = KafkaCluster(settings)
+        await cluster.start()
+        _, (place, other) = await new_topic(cluster, 2)
+        producer = IdempotentProducer(cluster)
+        await producer.append(place, [new("before")])
+        cluster.settings, producer._timeout_ms = dataclasses.replace(settings, call_timeout_ms=300), 300
+        kafka.pause(1)
+        try:
+            calls = [cluster.topics(), producer.append(place, [new("sent")]), producer.append(place, [new("behind")])]
+            ends, *faults = await asyncio.gather(
+                cluster.list_offsets([place, other], "latest"), *calls, ask_kafka(cluster), return_exceptions=True
+            )
+            assert isinstance(ends, dict)
+            for fault in (*ends.values(), *faults):
+                assert isinstance(fault, KafkaError | StorageError)
+                assert kafka.address in str(fault)
+            assert [fault.definite for fault in faults[1:3]] == [False, False]
+        finally:
+            kafka.resume(1)
+        cluster.settings, producer._timeout_ms = settings, 30_000
+        await producer.append(place, [new("after")])
+        values = [each.value for each in await read(cluster, place)]
+        assert (values[0], values[-1], len({*values})) == (b"before", b"after", len(values))
+        await producer.close()
+        await cluster.close()
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+def test_a_refused_connection_is_no_doubt() -> None:
+    async def play() -> None:
+        cluster = KafkaCluster(KafkaSettings("127.0.0.1:1", call_timeout_ms=200))
+        producer = IdempotentProducer(cluster, timeout_ms=200)
+        with pytest.raises(KafkaError) as refused:
+            await producer.append(Place(str(uuid.uuid4()), 0), [new("x")])
+        assert (refused.value.name, refused.value.definite) == ("NOT_REACHED", True)
+        with pytest.raises(StorageError, match=r"Kafka cannot be used now: .*127\.0\.0\.1:1 is not reached"):
+            await ask_kafka(cluster)
+        await cluster.close()
 
     asyncio.run(play())

@@ -24,7 +24,7 @@ def test_calls_go_on_when_leaders_are_killed_and_paused(three_brokers: Brokers) 
     """Appends, transactions and news; afterwards each append is there once, where its answer said."""
 
     async def play() -> None:
-        async with cluster_of(three_brokers) as cluster:
+        async with cluster_of(three_brokers, call_timeout_ms=PATIENCE_MS) as cluster:
             _, (place, keyed) = await new_topic(cluster, 2)
             producer = IdempotentProducer(cluster, timeout_ms=PATIENCE_MS)
             slots = TransactionalSlots(cluster, [f"slot-{uuid.uuid4()}"], timeout_ms=PATIENCE_MS)

@@ -135,7 +135,7 @@ def test_a_database_belongs_to_one_log(kafka: Brokers, database_url: str) -> Non
 
 def test_without_kafka_calls_say_so_and_known_topics_stay(database_url: str) -> None:
     async def play() -> None:
-        kafka = KafkaCluster(KafkaSettings("127.0.0.1:1", call_timeout_ms=10))
+        kafka = KafkaCluster(KafkaSettings("127.0.0.1:1", call_timeout_ms=500))
         async with instance(database_url, "node", kafka=kafka) as (coordinator, _):
             metadata, topics = coordinator.metadata, coordinator.topics
             known = TopicRow(str(uuid.uuid4()), "known", 1, {"retention.ms": "5"})

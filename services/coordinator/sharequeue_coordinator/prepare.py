@@ -1,5 +1,6 @@
 """Puts a group coordinator together: its shards, the database, topics and groups, and the calls."""
 
+from functools import partial
 from typing import Any, Final
 
 from sharequeue import postgres_connection
@@ -11,6 +12,7 @@ from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.postgres_connection import Learn
 from sharequeue.protocol.shards import CLUSTER_SHARD
 from sharequeue.service.addresses import node_name, own_url
+from sharequeue.service.kafka_health import ask_kafka
 from sharequeue.service.kafka_settings import kafka_settings
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.service import Service
@@ -100,7 +102,8 @@ async def prepare(settings: Settings) -> Service:
         coordinator.sessions.watch,
         coordinator.empty_groups.watch,
     )
-    operations = coordinator_operations(database.health, ownership, share_coordinators)
+    stores = {} if kafka is None else {"kafka": partial(ask_kafka, kafka)}
+    operations = coordinator_operations(database.health, ownership, share_coordinators, stores)
     return Service(app, ownership.instance.url, loops, operations, stop=stop, close=close)
 
 

@@ -10,6 +10,7 @@ from sharequeue.protocol.errors import StorageError, UnknownTopicOrPartition
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
+from sharequeue.service.kafka_health import ask_kafka
 from sharequeue.service.time_line import WENT_BACK
 from sharequeue_gateway.kafka_log import bounds_store
 from sharequeue_gateway.kafka_log.appending import KafkaAppends, keep_keyed
@@ -99,7 +100,7 @@ class KafkaRecordLog:
         locked_append = LockedAppend(database, known, DEADLINE_S)
         finish = {Kind.KEYED: keep_keyed, Kind.LETTERS: note_letters, Kind.REDRIVEN: note_letters}
         self.once: Final = AppendOnce(database, cluster, name, finish, self._appended, DEADLINE_S)
-        self.appender: Final = KafkaAppends(database, cluster, self.once, self._appended, DEADLINE_S)
+        self.appender: Final = KafkaAppends(database, cluster, self.once, self._appended, 0.75 * DEADLINE_S)
         self.dead_letters: Final = KafkaDeadLetters(database, locked_append, self.once, DEADLINE_S)
         self.unique: Final = UniqueLog(database, locked_append, DEADLINE_S)
         self.schedules: Final = ScheduleLog(database, locked_append, DEADLINE_S)
@@ -119,10 +120,12 @@ class KafkaRecordLog:
 
     async def _ask(self) -> None:
         """Ask a broker. Raises: StorageError."""
-        try:
-            await self._cluster.topics([])
-        except KafkaError as fault:
-            raise storage_error(fault) from fault
+        await ask_kafka(self._cluster)
+
+    @property
+    def trouble(self) -> str:
+        """As `RecordLog.trouble`."""
+        return self._cluster.trouble
 
     # Reads
 

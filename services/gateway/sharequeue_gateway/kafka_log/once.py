@@ -102,10 +102,13 @@ class AppendOnce:
         work = background.start(self._tasks, self._append(wanted))
         work.add_done_callback(lambda done: done.cancelled() or done.exception())  # its caller may have left
         try:
-            async with asyncio.timeout(2 * self._deadline_s):
+            async with asyncio.timeout(self._deadline_s):
                 return await asyncio.shield(work)
         except TimeoutError:
-            raise RequestTimedOut("Kafka did not answer in time: the records may have been appended") from None
+            cause = self._cluster.trouble or "an append before this one is under way"
+            raise RequestTimedOut(
+                f"Kafka did not answer in time: the records may have been appended ({cause})"
+            ) from None
 
     async def _append(self, wanted: Wanted) -> Done:
         tries, alone = Tries(INTENT, self._deadline_s), False

@@ -304,6 +304,10 @@ class RecordLog(Protocol):
     ) -> list[Removed]:
         """Have the log starts of these partitions be where retention wants them. Returns: those that moved."""
 
+    @property
+    def trouble(self) -> str:
+        """What keeps a store of the log from answering; "" if nothing is known."""
+
     # Repairs
 
     @property

@@ -112,6 +112,9 @@ class PostgresRecordLog:
     def questions(self) -> int:
         return self.committed_reads.questions
 
+    trouble: Final = ""
+    """PostgreSQL answers or refuses within the time of a load."""
+
     @property
     def ever_skipped(self) -> bool:
         return self.database.ever_skipped

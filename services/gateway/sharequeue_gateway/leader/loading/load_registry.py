@@ -116,8 +116,9 @@ class Loads:
                 continue
             load = loads[key]
             if not load.outcome.done():
+                waits = f": the record log does not answer ({trouble})" if (trouble := self._loader.trouble) else ""
                 answers[index] = CoordinatorLoadInProgress(
-                    "the share-partition is still being loaded; try again in a moment"
+                    f"the share-partition is still being loaded{waits}; try again in a moment"
                 )
                 continue
             answers[index] = load.outcome.result()
