@@ -54,7 +54,7 @@ slow = $(addprefix tests/storage/test_,compressed_batches.py group_resets.py key
 SHARDS ?= pipeline processes slow cluster hostile
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install up test test-all $(addprefix test-,$(SHARDS)) steady test-one-process test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks smoke kafka-test kafka-log-test monitoring-test proxy-test traefik-test browser-test pictures hostile spark-versions nightly compose-test site release example clean
+.PHONY: help install up test test-all $(addprefix test-,$(SHARDS)) steady test-one-process test-stores check format migrate bench spark-bench soak mutants fuzz lint-document renew-document sdks smoke kafka-test kafka-log-test older-kafka-test kafka-groups-test monitoring-test proxy-test traefik-test browser-test pictures hostile spark-versions nightly compose-test site release example clean
 
 test: install ## What a newcomer runs: the rules, the HTTP contract, the stores, and one path each through Spark, processes and a cluster
 	$(PYTEST) $(TEST)
@@ -125,6 +125,12 @@ kafka-log-test: install ## The client of Kafka and the log in Kafka on real brok
 	$(BIN)/pytest -q tests/kafka_log -m "not soak"
 	KAFKA_LOG=1 $(BIN)/pytest -q $(ON_KAFKA:%=tests/%.py)
 
+older-kafka-test: install ## The same as `make kafka-log-test` on brokers of Kafka 3.9, which have no share groups
+	SHAREQUEUE_TEST_KAFKA_VERSION=3.9.1 $(MAKE) kafka-log-test
+
+kafka-groups-test: install ## The same random scripts by share groups of a real Kafka broker and by ours, on the same topics; needs Java 17 with Maven
+	$(BIN)/python -m tests.kafka --record-log kafka --scripts $(SCRIPTS) $(if $(SEED),--seed $(SEED))
+
 monitoring-test: install ## The alerts and the board of monitoring/ with promtool and a real Prometheus (Debian's package)
 	$(BIN)/python -m tests.monitoring
 
@@ -150,7 +156,7 @@ spark-versions: install ## Tests of the pipeline on older versions of Spark
 	$(BIN)/python -m tests.pipeline.versions
 
 nightly: SCRIPTS = 300
-nightly: soak test-one-process mutants fuzz hostile spark-versions kafka-test sdks lint-document monitoring-test proxy-test traefik-test browser-test test-stores site steady ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
+nightly: soak test-one-process mutants fuzz hostile spark-versions kafka-test kafka-groups-test older-kafka-test sdks lint-document monitoring-test proxy-test traefik-test browser-test test-stores site steady ## What takes hours, in order; `SEED=7 make -k nightly` goes on after a failure
 
 compose-test: install ## Bring docker-compose.yml up on a real engine, use it, break it, take it down
 	tests/compose/run

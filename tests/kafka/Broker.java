@@ -70,6 +70,8 @@ import org.apache.kafka.common.utils.internals.AppInfoParser;
 /**
  * One Kafka broker in this process, and clients of it that do what the lines of the standard input say.
  *
+ * <p>Its argument is a folder for the broker, or the port of one that runs already.
+ *
  * <p>A line is a JSON object; `do` names the step. Each gets one line back: its answer, or `error`. The broker ends with the
  * standard input. Producers are Kafka's own. Share fetches and acknowledgements are single requests of the protocol,
  * because Kafka's share consumer fetches ahead of what it is asked for.
@@ -104,7 +106,7 @@ public final class Broker {
     private static final class Member {
         final String group;
         final String id = Uuid.randomUuid().toString();
-        final Socket socket;
+        Socket socket;
         final String topic;
         int epoch;
         int sessionEpoch;
@@ -121,7 +123,8 @@ public final class Broker {
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = System.out;
         System.setOut(System.err); // what the broker prints is no answer
-        int port = start(Path.of(arguments[0]));
+        boolean runs = arguments[0].matches("\\d+");
+        int port = runs ? Integer.parseInt(arguments[0]) : start(Path.of(arguments[0]));
         Broker broker = new Broker(port);
         answers.println(JSON.createObjectNode().put("version", AppInfoParser.getVersion()));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
@@ -231,6 +234,7 @@ public final class Broker {
             case "ends" -> ends(step, answer);
             case "offsets" -> offsets(step, answer.putArray("partitions"));
             case "forget" -> forget();
+            case "reconnect" -> reconnect();
             default -> throw new IllegalArgumentException("no step is called " + what);
         }
     }
@@ -543,6 +547,18 @@ public final class Broker {
             member.socket.close();
         }
         members.clear();
+    }
+
+    /** Go on with a broker that was started again: it knows the members, and none of their share sessions. */
+    private void reconnect() throws Exception {
+        until(this::hasGroupCoordinator);
+        for (Member member : members.values()) {
+            member.socket.close();
+            member.socket = new Socket("127.0.0.1", port);
+            member.socket.setSoTimeout(SOCKET_MS);
+            member.sessionEpoch = 0;
+            member.partitions = 0;
+        }
     }
 
     // Asking

@@ -19,17 +19,20 @@ from typing import Final
 from tests.kafka.scripts import (
     GROUPS,
     LATE,
+    LOCK_MS,
     MEMBERS,
     Begin,
     Compare,
     Delete,
     End,
+    Expire,
     Fetch,
     Grow,
     Leave,
     Produce,
     Remake,
     Replace,
+    Restart,
     Script,
     SetLevel,
     Start,
@@ -44,6 +47,8 @@ LAST_WAIT_MS: Final = 50
 """How long a fetch waits that should bring nothing."""
 START_WAIT_MS: Final = 500
 """How long a fetch waits that lets Kafka find out where a group begins."""
+SHORT_LOCK_MS: Final = 3000
+"""Longer than a side takes to deliver all that it has, also on a busy machine."""
 UNKNOWN_TOPIC_ID: Final = 100
 NOTHING_STORED: Final = GroupOffsets(-1, -1)
 """What Kafka says of a group that has settled nothing in a partition."""
@@ -78,6 +83,25 @@ class Taken:
         if settled:
             self.side.acknowledge(group, member, settled)
         return bool(batches)
+
+    def hold(self, group: str) -> dict[Record, int]:
+        """Fetch all that there is, and settle nothing. Returns: how often each of these records was delivered."""
+        held: dict[Record, int] = {}
+        while batches := self.side.fetch(group, 0, 100, True, LAST_WAIT_MS):
+            for batch in batches:
+                for offset, value in batch.records.items():
+                    counts = self.counts[group][batch.partition, offset, value]
+                    counts.append(batch.delivery_count)
+                    held[batch.partition, offset, value] = len(counts)
+        return held
+
+    def take_again(self, group: str, held: dict[Record, int]) -> None:
+        """Fetch and settle until all that was held has come again."""
+        deadline = time.monotonic() + DEADLINE_S
+        while any(len(self.counts[group][record]) == count for record, count in held.items()):
+            self.take(group, 1, 100, False, START_WAIT_MS)
+            if time.monotonic() > deadline:
+                raise Difference(f"group {group} does not get again in {self.side.name} what it held: {held}")
 
     def leave(self, group: str) -> None:
         """Have all members close their sessions."""
@@ -124,7 +148,7 @@ class Comparison:
         self._groups = list(GROUPS[:-1])
         """Those that have begun."""
         self._written: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        self.records = self.exact = self.open_lags = 0
+        self.records = self.exact = self.open_lags = self.expired = 0
         self._begin_topic(script.partitions)
 
     def _begin_topic(self, partitions: int) -> None:
@@ -180,6 +204,8 @@ class Comparison:
                     taken.take(group, member, max_records, record_limit, 0)
                 case Leave(group):
                     taken.leave(group)
+                case Restart():
+                    side.restart()
         match step:
             case Produce(of, partition, values):
                 self._produce(of, partition, values)
@@ -192,6 +218,8 @@ class Comparison:
                 for side in self._sides:
                     side.delete(partition, before)
                 self._shortened.add(partition)
+            case Expire(group):
+                self._expire(group)
             case Start():
                 self._start()
             case Grow():
@@ -207,6 +235,16 @@ class Comparison:
         for partition, end in enumerate(self.kafka.side.ends().log_end):
             self._begins[LATE, partition] = end
         self._begin(LATE)
+
+    def _expire(self, group: str) -> None:
+        both = self.kafka, self.sharequeue
+        for taken in both:
+            taken.side.set_lock(group, SHORT_LOCK_MS)
+        held = [taken.hold(group) for taken in both]
+        for taken, of_side in zip(both, held, strict=True):
+            taken.side.set_lock(group, LOCK_MS)
+            taken.take_again(group, of_side)
+        self.expired += len(held[1])
 
     def _begin(self, group: str) -> None:
         """Have both sides find out where a group begins."""

@@ -8,8 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
-from tests.kafka.scripts import MEMBERS, Level
+from tests.kafka.scripts import LOCK_MS, MEMBERS, Level
 from tests.kafka.sides import Batch, Ends, GroupOffsets, Settled
+from tests.kafka_log.brokers import Brokers
 
 HERE: Final = Path(__file__).parent
 MADE: Final = HERE.parents[1] / "dist/kafka"
@@ -38,12 +39,16 @@ def make() -> None:
 
 
 class Kafka:
-    """A broker of one's own, in the folder `home`. Close it."""
+    """A broker of one's own, in the folder `home`, or the one that runs as `brokers`. Close it."""
 
     name = "Kafka"
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, brokers: Brokers | None = None) -> None:
         home.mkdir()
+        self._brokers = brokers
+        program: tuple[str, ...] = (f"{MADE}/classes:{MADE}/lib/*", "Broker", str(home))
+        if brokers is not None:
+            program = f"{brokers.jars}/*", str(HERE / "Broker.java"), brokers.address.rpartition(":")[2]
         self._log = home / "broker.log"
         self._errors: IO[bytes] = self._log.open("wb")
         self._process = subprocess.Popen(
@@ -52,7 +57,7 @@ class Kafka:
                 "-Xmx768m",
                 "-XX:+UseSerialGC",
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-                *("-cp", f"{MADE}/classes:{MADE}/lib/*", "Broker", str(home)),
+                *("-cp", *program),
             ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -61,12 +66,16 @@ class Kafka:
         )
         self.pid = self._process.pid
         self.version: str = self._answer()["version"]
-        settings = (home / "server.properties").read_text().replace("\\", "").splitlines()
-        listeners = next(line for line in settings if line.startswith("advertised.listeners="))
-        self.address = listeners.rpartition("/")[2]
+        self.address = self._own_address(home) if brokers is None else brokers.address
         """Host and port, for other clients."""
         self._script = ""
         self._partitions = 0
+
+    @staticmethod
+    def _own_address(home: Path) -> str:
+        settings = (home / "server.properties").read_text().replace("\\", "").splitlines()
+        listeners = next(line for line in settings if line.startswith("advertised.listeners="))
+        return listeners.rpartition("/")[2]
 
     def close(self) -> None:
         """End the broker."""
@@ -113,8 +122,8 @@ class Kafka:
         self.create_topic(self._script, partitions)
 
     def start(self, group: str, reset: str) -> None:
-        config = {"share.auto.offset.reset": reset, "share.record.lock.duration.ms": "60000"}
-        self.configure(self._group(group), config)
+        self.configure(self._group(group), {"share.auto.offset.reset": reset})
+        self.set_lock(group, LOCK_MS)
         for member in range(MEMBERS):
             self._do("join", group=self._group(group), member=f"{group}-{member}", topic=self._script)
 
@@ -148,6 +157,15 @@ class Kafka:
 
     def set_level(self, group: str, level: Level) -> None:
         self.configure(self._group(group), {"share.isolation.level": level})
+
+    def set_lock(self, group: str, lock_ms: int) -> None:
+        self.configure(self._group(group), {"share.record.lock.duration.ms": str(lock_ms)})
+
+    def restart(self) -> None:
+        assert self._brokers is not None
+        self._brokers.kill(1)
+        self._brokers.start(1)
+        self._do("reconnect")
 
     def delete(self, partition: int, before_offset: int) -> None:
         self._do("delete_records", topic=self._script, partition=partition, before=before_offset)

@@ -7,7 +7,7 @@ sides deliver.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 from zlib import crc32
 
@@ -20,6 +20,7 @@ LATE: Final = GROUPS[-1]
 MOST_PARTITIONS: Final = 4
 MEMBERS: Final = 2
 """Of each group."""
+LOCK_MS: Final = 60_000
 
 
 class Begin(NamedTuple):
@@ -65,6 +66,16 @@ class Leave(NamedTuple):
     group: str
 
 
+class Expire(NamedTuple):
+    """A member of a group takes all that the group may get, and its locks end."""
+
+    group: str
+
+
+class Restart(NamedTuple):
+    """Both sides crash, and come back. No record is held: Kafka does not store locks."""
+
+
 class Delete(NamedTuple):
     """The first `part` of a partition's log is deleted, after a comparison."""
 
@@ -91,7 +102,22 @@ class Compare(NamedTuple):
     """Both sides deliver all that they have to deliver now, and are compared."""
 
 
-Step = Begin | Produce | End | Replace | SetLevel | Fetch | Leave | Delete | Start | Grow | Remake | Compare
+Step = (
+    Begin
+    | Produce
+    | End
+    | Replace
+    | SetLevel
+    | Fetch
+    | Leave
+    | Expire
+    | Restart
+    | Delete
+    | Start
+    | Grow
+    | Remake
+    | Compare
+)
 
 
 class Script(NamedTuple):
@@ -99,11 +125,14 @@ class Script(NamedTuple):
     steps: tuple[Step, ...]
 
 
-def draw(seed: int) -> Script:
-    """The script of a seed. Its last steps end every transaction, and let go what is kept."""
+def draw(seed: int, crashes: float = 0) -> Script:
+    """The script of a seed. Its last steps end every transaction, and let go what is kept.
+
+    `crashes`: how many of the steps are crashes of clients and sides.
+    """
     dice = random.Random(seed)
     partitions = dice.randint(1, 3)
-    return Script(partitions, tuple(_steps(dice, partitions)))
+    return Script(partitions, tuple(_steps(dice, partitions, crashes)))
 
 
 def settling(group: str, value: str, delivery_count: int) -> Settling:
@@ -130,7 +159,14 @@ def flush(partition: int, number: int) -> str:
     )
 
 
-def _steps(dice: random.Random, partitions: int) -> Iterator[Step]:
+def _crash(dice: random.Random, started: Sequence[str]) -> Iterator[Step]:
+    group = dice.choice(started) if dice.random() < 0.7 else None
+    yield Compare()
+    yield from map(Leave, started if group is None else [group])
+    yield Restart() if group is None else Expire(group)
+
+
+def _steps(dice: random.Random, partitions: int, crashes: float) -> Iterator[Step]:
     levels = [dice.choice(LEVELS) for _ in GROUPS]
     if "read_committed" not in levels:
         levels[0] = "read_committed"
@@ -143,6 +179,8 @@ def _steps(dice: random.Random, partitions: int) -> Iterator[Step]:
         if number == start:
             yield Start()
             started.append(LATE)
+        if crashes and dice.random() < crashes:
+            yield from _crash(dice, started)
         kind = dice.random()
         closed = [name for name in PRODUCERS if name not in opened]
         if kind < 0.15 and closed:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import httpx
 
 from tests.http.calls import Gateway, good
-from tests.kafka.scripts import Level
+from tests.kafka.scripts import LOCK_MS, Level
 from tests.kafka.sides import Batch, Ends, GroupOffsets, Settled
 
 SETTINGS: Final = {
@@ -38,8 +38,8 @@ class Sharequeue:
         self._topic_id = self._gateway.create_topic(self._script, partitions)["topic_id"]
 
     def start(self, group: str, reset: str) -> None:
-        settings = {"share_auto_offset_reset": reset, "share_record_lock_duration_ms": "60000"}
-        self._gateway.configure(self._group(group), **settings)
+        self._gateway.configure(self._group(group), share_auto_offset_reset=reset)
+        self.set_lock(group, LOCK_MS)
 
     def grow(self, partitions: int) -> None:
         good(self._http.patch(f"/v1/topics/{self._script}", json={"partitions": partitions}))
@@ -80,6 +80,9 @@ class Sharequeue:
     def set_level(self, group: str, level: Level) -> None:
         self._gateway.configure(self._group(group), share_isolation_level=level)
 
+    def set_lock(self, group: str, lock_ms: int) -> None:
+        self._gateway.configure(self._group(group), share_record_lock_duration_ms=lock_ms)
+
     def delete(self, partition: int, before_offset: int) -> None:
         self._gateway.delete_records(self._script, before_offset, partition)
 
@@ -95,7 +98,7 @@ class Sharequeue:
             max_wait_ms=wait_ms,
         )
         self._sessions[group, member] = epoch + 1
-        return [_batch(batch) for batch in answer["batches"]]
+        return [self._batch(batch) for batch in answer["batches"]]
 
     def acknowledge(self, group: str, member: int, settled: Sequence[Settled]) -> None:
         answer = good(self._settle(group, member, settled, self._topic_id))
@@ -131,7 +134,10 @@ class Sharequeue:
         (topic,) = good(self._http.get(f"/v1/share-groups/{self._group(group)}/offsets"))["topics"]
         return [GroupOffsets(partition["start_offset"], partition["lag"]) for partition in topic["partitions"]]
 
+    def _batch(self, batch: Mapping[str, Any]) -> Batch:
+        records = {record["offset"]: self._value(record) for record in batch["records"]}
+        return Batch(batch["partition"], batch["first_offset"], batch["last_offset"], batch["delivery_count"], records)
 
-def _batch(batch: Mapping[str, Any]) -> Batch:
-    records = {record["offset"]: record["value"] for record in batch["records"]}
-    return Batch(batch["partition"], batch["first_offset"], batch["last_offset"], batch["delivery_count"], records)
+    @staticmethod
+    def _value(record: Mapping[str, Any]) -> str:
+        return str(record["value"])
