@@ -17,7 +17,7 @@ from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnReque
 from sharequeue_kafka.cluster import KafkaCluster, Leader, Place
 from sharequeue_kafka.connections import Patience
 from sharequeue_kafka.errors import NOT_LEADER, KafkaError
-from sharequeue_kafka.producing import CODECS, NewRecord, Numbering, encode, produce
+from sharequeue_kafka.producing import NewRecord, Numbering, encode, produce
 
 TRANSACTION: Final = 1
 """The type of the coordinator."""
@@ -93,8 +93,8 @@ class Doubt(Exception):
 class Lane:
     """One transactional id of this process: its life, and the calls that wait for its next transaction."""
 
-    def __init__(self, cluster: KafkaCluster, transactional_id: str, codec: int, timeout_ms: int) -> None:
-        self._cluster, self._codec, self._timeout_ms = cluster, codec, timeout_ms
+    def __init__(self, cluster: KafkaCluster, transactional_id: str, timeout_ms: int) -> None:
+        self._cluster, self._timeout_ms = cluster, timeout_ms
         self._coordinator = Coordinator(cluster, transactional_id)
         self._beginning: asyncio.Task[Slot] | None = None
         self._numbering = Numbering(-1, -1)
@@ -155,7 +155,7 @@ class Lane:
                 records.setdefault(place, []).extend(new)
         leaders = {place: await self._cluster.leader(place) for place in records}
         await self._add(slot, leaders, patience)
-        batches = {place: encode(new, self._codec, self._numbering, place, True) for place, new in records.items()}
+        batches = {place: encode(new, self._numbering, place, True) for place, new in records.items()}
         offsets = await self._produce(slot, batches, patience)
         await self._commit(slot, patience)
         for call, start in zip(calls, starts, strict=True):
@@ -243,10 +243,8 @@ class Lane:
 class TransactionalSlots:
     """Append with transactional ids of this process's own."""
 
-    def __init__(
-        self, cluster: KafkaCluster, ids: Sequence[str], compression: str = "lz4", timeout_ms: int = 30_000
-    ) -> None:
-        self._lanes = {each: Lane(cluster, each, CODECS[compression], timeout_ms) for each in ids}
+    def __init__(self, cluster: KafkaCluster, ids: Sequence[str], timeout_ms: int = 30_000) -> None:
+        self._lanes = {each: Lane(cluster, each, timeout_ms) for each in ids}
 
     async def take(self) -> Slot:
         """Answer the slot with the fewest calls that wait, for an intent. It is fenced when it is first used."""
