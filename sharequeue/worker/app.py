@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, Literal, TypeVar
 
 from sharequeue.protocol.messages.scheduled import Missed
-from sharequeue.worker.gateways import Gateways, LoginOptions
 from sharequeue.worker.schedules import schedule_of
 from sharequeue.worker.spans import Span, milliseconds, seconds
-from sharequeue.worker.task import OnMismatch, Task, TaskOptions
+from sharequeue.worker.task import Gateways, LoginOptions, OnMismatch, Task, TaskOptions
 from sharequeue_http.calling.login import Token
 
 P = TypeVar("P")

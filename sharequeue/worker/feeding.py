@@ -14,20 +14,9 @@ from typing import Any, Final
 from sharequeue.client import AcknowledgementError, ApiError, Committed, Record, ShareConsumer
 from sharequeue.client.consuming.values import DoesNotFit
 from sharequeue.repeats import PART_DIED, Every
-from sharequeue.worker.job import Job
+from sharequeue.worker import outcomes
+from sharequeue.worker.job import Job, place_of
 from sharequeue.worker.judging import Breaker, Mismatches
-from sharequeue.worker.outcomes import (
-    ACCEPT,
-    MISMATCH,
-    NO_TASK,
-    NOT_BEGUN,
-    REJECT,
-    RELEASE,
-    STOPPED,
-    Verdict,
-    does_not_fit,
-    timed_out,
-)
 from sharequeue.worker.payloads import HEADER
 from sharequeue.worker.running import Results, Runner
 from sharequeue.worker.task import Task
@@ -43,7 +32,7 @@ AHEAD_S: Final = 0.5
 """So much work is fetched ahead of quick functions: what a worker beside this one waits for at most."""
 MOST_AHEAD: Final = 500
 SILENT_S: Final = 60.0
-COUNTED: Final = {ACCEPT: "accepted", RELEASE: "released", REJECT: "rejected"}
+COUNTED: Final = {outcomes.ACCEPT: "accepted", outcomes.RELEASE: "released", outcomes.REJECT: "rejected"}
 REFUSED_S: Final = 30.0
 """The longest pause after a fetch that the service refused for good: a right or a setting may be mended."""
 
@@ -164,9 +153,9 @@ class Feeding:
         named = record.headers.get(HEADER)
         lane = self.lanes[0] if named is None else self._by_name.get(named)
         if lane is None:
-            self._settle(record, NO_TASK)
+            self._settle(record, outcomes.NO_TASK)
         elif lane.stopped:
-            self._settle(record, NOT_BEGUN)
+            self._settle(record, outcomes.NOT_BEGUN)
         else:
             lane.waiting.append(record)
 
@@ -185,7 +174,7 @@ class Feeding:
     def _begin(self, lane: Lane, record: Record, now: float) -> Job | None:
         """The job of a record. None: its payload does not fit, or its lock ended while it waited."""
         if record.lost:
-            self._settle(record, NOT_BEGUN)
+            self._settle(record, outcomes.NOT_BEGUN)
             return None
         record.begin()
         try:
@@ -209,9 +198,9 @@ class Feeding:
             )
             self._give_back(lane)
         if stops and on_mismatch == "stop":
-            self._settle(record, NOT_BEGUN)
+            self._settle(record, outcomes.NOT_BEGUN)
         else:
-            self._finish(lane, record, does_not_fit(path, on_mismatch))
+            self._finish(lane, record, outcomes.does_not_fit(path, on_mismatch))
 
     # Outcomes go
 
@@ -221,11 +210,11 @@ class Feeding:
             lane = self._by_name[job.task.name]
             lane.running.discard(job)
             lane.mean_s += (job.ended_at - job.began_at - lane.mean_s) / 16
-            verdict = job.verdict or STOPPED
+            verdict = job.verdict or outcomes.STOPPED
             if job.given_up:  # its outcome is sent, or its lock lost
-                if verdict.type == ACCEPT:
+                if verdict.type == outcomes.ACCEPT:
                     lane.counts["not_accepted"] += 1
-                    log.warning("%s: %s: done, not accepted", lane.task.name, job.place)
+                    log.warning("%s: %s: done, not accepted", lane.task.name, place_of(job.record))
             else:
                 self._finish(lane, job.record, verdict)
         self._start()
@@ -233,25 +222,16 @@ class Feeding:
         if self._poll is not None:  # else the next poll carries them
             self._commit()
 
-    def _finish(self, lane: Lane, record: Record, verdict: Verdict) -> None:
+    def _finish(self, lane: Lane, record: Record, verdict: outcomes.Verdict) -> None:
         lane.counts[COUNTED[verdict.type] if verdict.begun else "snoozed"] += 1
-        if verdict.type != ACCEPT and verdict.begun:
-            log.warning(
-                "%s: %s-%d offset %d, attempt %d: %s: %s",
-                lane.task.name,
-                record.topic,
-                record.partition,
-                record.offset,
-                record.attempt,
-                verdict.type,
-                verdict.reason,
-            )
-        if verdict.begun and verdict.kind != MISMATCH and lane.breaker.note(verdict.kind):
+        if verdict.type != outcomes.ACCEPT and verdict.begun:
+            log.warning("%s: %s: %s: %s", lane.task.name, place_of(record), verdict.type, verdict.reason)
+        if verdict.begun and verdict.kind != outcomes.MISMATCH and lane.breaker.note(verdict.kind):
             log.warning("%s: slowed down to one record a second until one succeeds: %s", lane.task.name, verdict.reason)
             self._give_back(lane)
         self._settle(record, verdict)
 
-    def _settle(self, record: Record, verdict: Verdict) -> None:
+    def _settle(self, record: Record, verdict: outcomes.Verdict) -> None:
         self._consumer.acknowledge(
             record, verdict.type, reason=verdict.reason, delay_ms=verdict.delay_ms, begun=verdict.begun
         )
@@ -259,7 +239,7 @@ class Feeding:
 
     def _give_back(self, lane: Lane) -> None:
         for record in lane.waiting:
-            self._settle(record, NOT_BEGUN)
+            self._settle(record, outcomes.NOT_BEGUN)
         lane.waiting.clear()
 
     def _commit(self) -> None:
@@ -298,7 +278,9 @@ class Feeding:
                     if job.record.lost:
                         job.given_up = True
                         lane.counts["lost"] += 1
-                        log.warning("%s: %s: its lock is lost: another worker may get it", lane.task.name, job.place)
+                        log.warning(
+                            "%s: %s: its lock is lost: another worker may get it", lane.task.name, place_of(job.record)
+                        )
                         self._runner.cancel(job)
                     elif now >= job.context.deadline:
                         self._time_is_over(lane, job)
@@ -308,7 +290,7 @@ class Feeding:
         """The record is given back at once. A plain function cannot be ended: it keeps its hand until it returns."""
         job.given_up = True
         self._runner.cancel(job)
-        self._finish(lane, job.record, timed_out(lane.task.options.timeout_s))
+        self._finish(lane, job.record, outcomes.timed_out(lane.task.options.timeout_s))
         self._commit()
 
     @property
@@ -349,7 +331,7 @@ class Feeding:
                 if not job.given_up:
                     job.given_up = True
                     self._runner.cancel(job)
-                    self._finish(lane, job.record, STOPPED)
+                    self._finish(lane, job.record, outcomes.STOPPED)
         self._closing = True
         try:
             await self._consumer.close()

@@ -10,6 +10,10 @@ from sharequeue.worker.outcomes import Verdict
 from sharequeue.worker.task import Task
 
 
+def place_of(record: Record) -> str:
+    return f"{record.topic}-{record.partition} offset {record.offset}, attempt {record.attempt}"
+
+
 class Job:
     """One run of a task's function. `verdict`: set when the function has ended, or is given up.
 
@@ -29,11 +33,6 @@ class Job:
         self.verdict: Verdict | None = None
         self.given_up = False
         self.cancel: Callable[[], Any] | None = None
-
-    @property
-    def place(self) -> str:
-        record = self.record
-        return f"{record.topic}-{record.partition} offset {record.offset}, attempt {record.attempt}"
 
     @property
     def hangs(self) -> bool:

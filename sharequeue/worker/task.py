@@ -1,19 +1,63 @@
-"""A task: a function, the records it gets, and how it gets them."""
+"""A task: a function, the records it gets and how, and the gateways that it sends them to."""
 
+import asyncio
 import inspect
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
-from sharequeue.client import Produced, Scheduled
+from sharequeue.client import Produced, Producer, Scheduled
+from sharequeue.client.sync import Producer as SyncProducer
 from sharequeue.protocol.messages.scheduled import PutScheduleRequest
-from sharequeue.worker.gateways import Gateways
 from sharequeue.worker.payloads import HEADER, plain, signature_of
 from sharequeue.worker.spans import Span, milliseconds, seconds, when
+from sharequeue_http.calling.login import Token
 
 P = TypeVar("P")
 OnMismatch = Literal["reject", "release", "stop"]
+
+
+class LoginOptions(TypedDict, total=False):
+    """As the arguments of Producer."""
+
+    token: Token | None
+    headers: Mapping[str, str] | None
+    ca: str | None
+
+
+class Gateways:
+    """The next of `urls` is called when one gives no answer."""
+
+    def __init__(self, urls: Sequence[str], login: LoginOptions) -> None:
+        self.urls = urls
+        self.login = login
+        self._producers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Producer] = weakref.WeakKeyDictionary()
+        self._sync_producer: SyncProducer | None = None
+
+    def producer(self) -> Producer:
+        """Return the producer of this event loop."""
+        loop = asyncio.get_running_loop()
+        producer = self._producers.get(loop)
+        if producer is None:
+            producer = self._producers[loop] = Producer(self.urls, **self.login)
+        return producer
+
+    def sync_producer(self) -> SyncProducer:
+        """Return the producer of code without an event loop."""
+        if self._sync_producer is None:
+            self._sync_producer = SyncProducer(self.urls, **self.login)
+        return self._sync_producer
+
+    async def close(self) -> None:
+        """Close the producers of this event loop, and the one of code without async."""
+        producer = self._producers.pop(asyncio.get_running_loop(), None)
+        if producer is not None:
+            await producer.close()
+        if self._sync_producer is not None:
+            self._sync_producer.close()
+            self._sync_producer = None
 
 
 class TaskOptions(NamedTuple):
