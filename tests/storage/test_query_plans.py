@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import outcome_store, sample_store
+from sharequeue_gateway.record_log import activity_store, outcome_store, sample_store
 from sharequeue_gateway.record_log import store as log_store
 from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -42,6 +42,9 @@ INSERT INTO log.outcomes
   SELECT 'g' || n % 10, '{TOPIC}', 0, n, n + 9, 'm', n, n FROM generate_series(1, {KEYS}) n;
 INSERT INTO log.samples SELECT 'g/' || n % 2000, n / 300 * 10000, ARRAY[1,1,1,1,1,1,1,1,1]
   FROM generate_series(1, 200000) n;
+INSERT INTO log.activity
+  SELECT n / 500, 'g' || n % 500, '{TOPIC}', 0, gen_random_uuid(), 't', 1, 1, 1, 1, 1, 1, '{{}}', '{{}}', '{{}}'
+  FROM generate_series(1, {KEYS}) n;
 INSERT INTO share_state.share_partitions (group_id, topic_id, partition)
   SELECT 'g' || n % 100, ('00000000-0000-0000-0000-' || lpad((n / 100)::text, 12, '0'))::uuid, 0
   FROM generate_series(0, {KEYS - 1}) n;
@@ -111,7 +114,16 @@ async def explained(connection: Any, statement: Statement) -> list[dict[str, Any
     return found
 
 
-BIG = {"record_batches", "share_records", "share_partitions", "partitions", "scheduled_records", "outcomes", "samples"}
+BIG = {
+    "record_batches",
+    "share_records",
+    "share_partitions",
+    "partitions",
+    "scheduled_records",
+    "outcomes",
+    "samples",
+    "activity",
+}
 
 
 def check(found: list[dict[str, Any]], most_rows: int) -> None:
@@ -166,6 +178,22 @@ async def test_hot_statements_of_the_log_use_their_indexes(
     connection = await asyncpg.connect(filled, server_settings={"jit": "off", "plan_cache_mode": mode})
     try:
         check(await explained(connection, statement), most_rows)
+    finally:
+        await connection.close()
+
+
+async def test_the_hours_of_a_group_are_a_look_into_the_index_each(filled: str) -> None:
+    """Also in the plan that PostgreSQL keeps after five calls, which does not know the group."""
+    read = "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_user_tables WHERE relid = 'log.activity'::regclass"
+    connection = await asyncpg.connect(filled, server_settings={"jit": "off", "plan_cache_mode": "force_generic_plan"})
+    try:
+        before = await connection.fetchval(read)
+        found = await activity_store.totals(
+            connection, 10, 2**31 - 1, "g7", None, (10, "", str(uuid.UUID(int=0)), -1), 100
+        )
+        assert [total.hour for total in found] == [*range(10, KEYS // 500)]
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+        assert await connection.fetchval(read) - before <= len(found) + 4, "the ends of the hours, and a row of each"
     finally:
         await connection.close()
 

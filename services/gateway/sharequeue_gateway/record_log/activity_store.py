@@ -8,6 +8,10 @@ import msgspec
 
 AT_ONCE: Final = 1000
 """Rows of one write."""
+OF_GROUP: Final = """generate_series((SELECT greatest($1, min(hour)) FROM log.activity),
+  (SELECT least($2 - 1, max(hour)) FROM log.activity)) AS one
+  CROSS JOIN LATERAL (SELECT * FROM log.activity WHERE hour = one AND group_id = $3 OFFSET 0) AS found"""
+"""The rows of a group: a look into the index for each hour."""
 _json: Final = msgspec.json.Encoder().encode
 _counts: Final = msgspec.json.Decoder(list[dict[int, int]]).decode
 _causes: Final = msgspec.json.Decoder(list[dict[str, int]]).decode
@@ -75,10 +79,10 @@ async def totals(
 ) -> list[ActivityTotal]:
     """Rows of first_hour <= hour < end_hour behind `after`, in order."""
     rows = await connection.fetch(
-        """SELECT hour, group_id, topic_id, partition, max(topic), sum(produced)::bigint, sum(delivered)::bigint,
+        f"""SELECT hour, group_id, topic_id, partition, max(topic), sum(produced)::bigint, sum(delivered)::bigint,
              sum(accepted)::bigint, sum(released)::bigint, sum(rejected)::bigint, sum(expired)::bigint,
              jsonb_agg(deliveries)::text, jsonb_agg(times_to_accept)::text, jsonb_agg(dead_letters)::text
-           FROM log.activity
+           FROM {"log.activity" if group_id is None else OF_GROUP}
            WHERE hour >= $1 AND hour < $2 AND ($3::text IS NULL OR group_id = $3) AND ($4::text IS NULL OR topic = $4)
              AND (hour, group_id, topic_id, partition) > ($5, $6, $7::uuid, $8)
            GROUP BY hour, group_id, topic_id, partition
