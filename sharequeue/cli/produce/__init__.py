@@ -47,7 +47,7 @@ async def produce(
     lines = Lines(
         as_json=json_lines,
         key=key,
-        key_separator=key_separator,
+        key_separator=None if key_separator is None else key_separator.encode(),
         headers=key_values(headers, "--header"),
         partition=partition,
     )

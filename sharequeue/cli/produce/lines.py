@@ -4,6 +4,7 @@ import codecs
 import os
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import click
@@ -24,40 +25,32 @@ class BadLine(Exception):
         super().__init__(f"line {number}: {why}")
 
 
+@dataclass(eq=False)
 class Lines:
     """Makes records of lines, as the options say."""
 
-    def __init__(
-        self,
-        *,
-        as_json: bool,
-        key: str | None,
-        key_separator: str | None,
-        headers: dict[str, str],
-        partition: int | None,
-    ) -> None:
-        self._as_json = as_json
-        self._key = key
-        self._key_separator = None if key_separator is None else key_separator.encode()
-        self._headers = headers
-        self._partition = partition
+    as_json: bool
+    key: str | None
+    key_separator: bytes | None
+    headers: dict[str, str]
+    partition: int | None
 
     def record(self, line: bytes, number: int) -> NewRecord | None:
         """The record of one line without its end; None for an empty line with --json-lines. Raises: BadLine."""
-        key: str | bytes | None = self._key
+        key: str | bytes | None = self.key
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)  # Windows writes it; nobody means it
-        if self._key_separator is not None:
-            found, separator, value = line.partition(self._key_separator)
+        if self.key_separator is not None:
+            found, separator, value = line.partition(self.key_separator)
             if not separator:
-                raise BadLine(number, f"no {self._key_separator.decode()!r} after a key")
+                raise BadLine(number, f"no {self.key_separator.decode()!r} after a key")
             key, line = _text(found), value
-        if self._as_json and not line.strip():
+        if self.as_json and not line.strip():
             return None
-        return NewRecord(self._value(line, number), key, self._headers, self._partition)
+        return NewRecord(self._value(line, number), key, self.headers, self.partition)
 
     def _value(self, line: bytes, number: int) -> Any:
-        if not self._as_json:
+        if not self.as_json:
             return _text(line)
         try:
             line.decode()

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -26,37 +27,27 @@ KEEP_UNUSED_S: Final = 60.0
 """How long a group without members stays in memory after its last use."""
 
 
+@dataclass(eq=False)
 class GroupRegistry:
     """All groups that were asked for since their shard came to this instance."""
 
-    def __init__(
-        self,
-        database: Database,
-        metadata: Metadata,
-        clock: Clock,
-        *,
-        service: Mapping[str, int],
-        kafka_defaults: bool,
-        max_size: int,
-        initialize_retry_interval_ms: int,
-        totals: Totals,
-    ) -> None:
-        self._totals = totals
-        self._database = database
-        self._query = database.query
-        self._metadata = metadata
-        self._clock = clock
-        self.service = service
-        self.configs = group_configs(service)
+    _database: Database
+    _metadata: Metadata
+    _clock: Clock
+    service: Mapping[str, int]
+    kafka_defaults: bool
+    max_size: int
+    initialize_retry_interval_ms: int
+    totals: Totals
+    _groups: dict[str, OwnedGroup] = field(init=False, default_factory=dict)
+    _with_members: dict[str, OwnedGroup] = field(init=False, default_factory=dict)
+    """Every group in memory that has members, and perhaps some that have none any more."""
+    _loading: WeakValueDictionary[str, asyncio.Lock] = field(init=False, default_factory=WeakValueDictionary)
+    _tasks: set[asyncio.Task[Any]] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.configs = group_configs(self.service)
         """The settings of groups, with the defaults and bounds of the service."""
-        self._kafka_defaults = kafka_defaults
-        self._max_size = max_size
-        self._initialize_retry_interval_ms = initialize_retry_interval_ms
-        self._groups: dict[str, OwnedGroup] = {}
-        self._with_members: dict[str, OwnedGroup] = {}
-        """Every group in memory that has members, and perhaps some that have none any more."""
-        self._loading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._tasks: set[asyncio.Task[Any]] = set()
 
     # Loading
 
@@ -91,8 +82,8 @@ class GroupRegistry:
         return group
 
     async def _load(self, group_id: str, fence: Fence) -> OwnedGroup:
-        settings = self._settings(group_id, await self._query(store.group_config, group_id))
-        stored: store.StoredGroup | None = await self._query(store.load, group_id)
+        settings = self._settings(group_id, await self._database.query(store.group_config, group_id))
+        stored: store.StoredGroup | None = await self._database.query(store.load, group_id)
         if stored is None:
             return OwnedGroup(group_id, fence, store.NO_REVISION, ShareGroup(group_id), settings)
         if stored.exists:
@@ -111,13 +102,13 @@ class GroupRegistry:
         return OwnedGroup(group_id, fence, stored.revision, machine, settings)
 
     def _settings(self, group_id: str, config: Mapping[str, str]) -> GroupSettings:
-        values = share_group_config(group_id, config, self._kafka_defaults, self.configs)
+        values = share_group_config(group_id, config, self.kafka_defaults, self.configs)
         return GroupSettings(
-            max_size=self._max_size,
+            max_size=self.max_size,
             session_timeout_ms=values.session_timeout_ms,
             heartbeat_interval_ms=values.heartbeat_interval_ms,
             assignment_interval_ms=values.assignment_interval_ms,
-            initialize_retry_interval_ms=self._initialize_retry_interval_ms,
+            initialize_retry_interval_ms=self.initialize_retry_interval_ms,
         )
 
     async def configure(self, group_id: str, config: Mapping[str, str]) -> None:
@@ -213,12 +204,12 @@ class GroupRegistry:
         changes = event(group.machine)
         begun = sum(len(each.partitions) for each in changes.initializations) if changes.topics else 0
         if begun or (changes.epochs is not None and not group.machine.exists):
-            self._totals.begin(not group.machine.exists, begun)
+            self.totals.begin(not group.machine.exists, begun)
         return changes
 
     async def _persist(self, group: OwnedGroup, changes: Changes) -> bool:
         """Returns: False if a topic is being deleted. Nothing is stored then, and the group has forgotten the topic."""
-        if await self._query(store.save, group.fence, group.group_id, group.revision, changes):
+        if await self._database.query(store.save, group.fence, group.group_id, group.revision, changes):
             group.revision += 1
             return True
         await self._metadata.catch_up()

@@ -11,6 +11,7 @@ A former leader that does not answer is fenced by that epoch.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sharequeue.protocol.types import SharePartitionKey
@@ -24,25 +25,16 @@ WRITES_END_S: Final = 1.5
 """The longest wait for writes under way before share-partitions are handed over."""
 
 
+@dataclass(eq=False)
 class HandOver:
     """Moves leadership away from this gateway. `sessions_moved`: drops the share sessions that other gateways keep
     now."""
 
-    def __init__(
-        self,
-        loads: Loads,
-        cluster: Cluster,
-        epochs: LeaderEpochs,
-        lock_timers: LockStore,
-        sessions_moved: Callable[[], None],
-    ) -> None:
-        self._loads = loads
-        self._led = loads.led
-        self._kept_locks = loads.kept_locks
-        self._cluster = cluster
-        self._epochs = epochs
-        self._lock_timers = lock_timers
-        self._sessions_moved = sessions_moved
+    _loads: Loads
+    _cluster: Cluster
+    _epochs: LeaderEpochs
+    _lock_timers: LockStore
+    _sessions_moved: Callable[[], None]
 
     def begin(self, leader_epoch: int) -> None:
         """The group coordinator has registered this gateway: it leads with this epoch."""
@@ -61,13 +53,13 @@ class HandOver:
         self._sessions_moved()
         self._epochs.raise_to(self._cluster.generation.number)
         self._loads.discard(moved)
-        await self._hand_over([led for led in self._led if moved(led.key)])
+        await self._hand_over([led for led in self._loads.led if moved(led.key)])
 
     async def yield_to_next(self, keys: Sequence[SharePartitionKey]) -> list[LedSharePartition]:
         """The next leader asks for share-partitions: unload them. Returns: those whose locks it must restore."""
         self._loads.discard(set(keys).__contains__)
-        await self._hand_over([led for key in keys if (led := self._led.get(key)) is not None])
-        return self._kept_locks.give(keys)
+        await self._hand_over([led for key in keys if (led := self._loads.led.get(key)) is not None])
+        return self._loads.kept_locks.give(keys)
 
     async def _hand_over(self, leds: Sequence[LedSharePartition]) -> None:
         """Unload share-partitions, and wait until their writes have ended.
@@ -75,7 +67,7 @@ class HandOver:
         Their locks are kept for the next leader until they end, because Redis may have missed some.
         """
         for led in leds:
-            self._kept_locks.keep(led)
+            self._loads.kept_locks.keep(led)
             self._loads.unload(led)
         quiet = [led.quiet() for led in leds if led.writes]
         if quiet:
@@ -85,4 +77,4 @@ class HandOver:
         """Stop this gateway. The next leaders read the locks from Redis; while Redis is away, they ask this
         gateway."""
         if self._lock_timers.degraded:
-            await self._kept_locks.until_given(have_loaded)
+            await self._loads.kept_locks.until_given(have_loaded)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from sharequeue import background
@@ -50,6 +51,7 @@ class Load:
         self.outcome: asyncio.Future[Loaded] = task.get_loop().create_future()
 
 
+@dataclass(eq=False)
 class Loads:
     """Loads share-partitions into `led`, the index of the led ones, and unloads them.
 
@@ -60,29 +62,20 @@ class Loads:
     has the epoch of its load, and may be applied after a new load has read the state.
     """
 
-    def __init__(
-        self,
-        led: LedIndex,
-        loader: Loader,
-        dead_letters: DeadLetterQueue,
-        *,
-        clock: Clock,
-        cluster: Cluster,
-        epochs: LeaderEpochs,
-        max_share_partitions: int,
-    ) -> None:
-        self.led: Final = led
-        self.kept_locks: Final = KeptLocks(cluster, clock)
-        self._loader = loader
-        self._dead_letters = dead_letters
-        self._clock = clock
-        self._cluster = cluster
-        self._epochs = epochs
-        self._max_share_partitions = max_share_partitions
-        self._failed = Rarely(lines=3, seconds=1)
-        self._loading: dict[SharePartitionKey, Load] = {}
-        self._ending: dict[SharePartitionKey, LedSharePartition] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+    led: LedIndex
+    _loader: Loader
+    _dead_letters: DeadLetterQueue
+    clock: Clock
+    cluster: Cluster
+    epochs: LeaderEpochs
+    max_share_partitions: int
+    _failed: Rarely = field(init=False, default_factory=lambda: Rarely(lines=3, seconds=1))
+    _loading: dict[SharePartitionKey, Load] = field(init=False, default_factory=dict)
+    _ending: dict[SharePartitionKey, LedSharePartition] = field(init=False, default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.kept_locks = KeptLocks(self.cluster, self.clock)
 
     async def get(
         self,
@@ -128,21 +121,21 @@ class Loads:
 
     def _refused(self, missing: Sequence[SharePartitionKey]) -> dict[SharePartitionKey, ApiError]:
         """The share-partitions that this gateway does not load, with the reason."""
-        if missing and len(self.led) + len(self._loading) + len(missing) > self._max_share_partitions:
+        if missing and len(self.led) + len(self._loading) + len(missing) > self.max_share_partitions:
             full = Throttled(
                 f"this gateway has {len(self.led)} share-partitions loaded; it unloads idle ones, so try again later",
-                limit=self._max_share_partitions,
+                limit=self.max_share_partitions,
             )
             return dict.fromkeys(missing, full)
-        return {key: self._not_leader() for key in missing if not self._cluster.leads(key)}
+        return {key: self._not_leader() for key in missing if not self.cluster.leads(key)}
 
     def _not_leader(self) -> ApiError:
-        return NotLeaderOrFollower(f"{self._cluster.me.node_id} does not lead this share-partition")
+        return NotLeaderOrFollower(f"{self.cluster.me.node_id} does not lead this share-partition")
 
     def _patience_s(self, deadline_ms: int | None) -> float | None:
         if deadline_ms is None:
             return None
-        return max(deadline_ms - self._clock.now_ms(), LOADING_PATIENCE_MS) / 1000
+        return max(deadline_ms - self.clock.now_ms(), LOADING_PATIENCE_MS) / 1000
 
     def _start(self, group_id: str, wanted: Sequence[Wanted], initialize: bool) -> None:
         task = background.start(self._tasks, self._load(group_id, wanted, initialize))
@@ -150,7 +143,7 @@ class Loads:
             self._loading[key] = Load(task, initialize=initialize)
 
     async def _load(self, group_id: str, wanted: Sequence[Wanted], initialize: bool) -> None:
-        started_ms = self._clock.now_ms()
+        started_ms = self.clock.now_ms()
         keys = [key for key, _ in wanted]
         outcomes: Sequence[Outcome]
         try:
@@ -162,17 +155,17 @@ class Loads:
         except Exception as fault:
             log.exception("loading share-partitions failed", extra=fields(group_id=group_id))
             outcomes = [ApiError(f"loading the share-partition failed: {fault!r}")] * len(wanted)
-        metrics.PARTITION_LOAD_SECONDS.observe((self._clock.now_ms() - started_ms) / 1000)
+        metrics.PARTITION_LOAD_SECONDS.observe((self.clock.now_ms() - started_ms) / 1000)
         for (key, topic), outcome in zip(wanted, outcomes, strict=True):
             self._end(key, self._led_from(key, topic, outcome))
 
     def _led_from(self, key: SharePartitionKey, topic: KnownTopic, outcome: Outcome) -> Loaded:
         """Lead a share-partition that was loaded. Returns: the answer for all callers that wait for it."""
-        if not self._cluster.leads(key):  # the gateways changed during the load
+        if not self.cluster.leads(key):  # the gateways changed during the load
             return self._not_leader()
         if isinstance(outcome, ApiError):
             if isinstance(outcome, NotLeaderOrFollower):
-                self._epochs.ask_for_higher(outcome.seen if isinstance(outcome, Fenced) else 0)
+                self.epochs.ask_for_higher(outcome.seen if isinstance(outcome, Fenced) else 0)
             self._log_failure(key, topic, outcome)
             return outcome
         led, dead_letters = outcome
@@ -255,11 +248,11 @@ class Loads:
         If the share-partition was unloaded before, a new load may have fenced the write already.
         """
         if not led.fenced or self._may_be_applied(led):
-            self._epochs.fence()
+            self.epochs.fence()
 
     def _may_be_applied(self, led: LedSharePartition) -> bool:
         """Return whether a late write of it would still be applied after a new load."""
-        return led.machine.leader_epoch >= self._epochs.current
+        return led.machine.leader_epoch >= self.epochs.current
 
     async def _until_earlier_writes_ended(self, keys: Sequence[SharePartitionKey]) -> None:
         """Wait until the writes of earlier loads of these have ended, or are fenced by the epoch of the next load.
@@ -267,7 +260,7 @@ class Loads:
         Raises: CoordinatorNotAvailable: that takes too long.
         """
         while True:
-            await self._epochs.fenced()
+            await self.epochs.fenced()
             ending = [led for key in keys if (led := self._ending.get(key)) is not None and self._may_be_applied(led)]
             if not ending:
                 return
