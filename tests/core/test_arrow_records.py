@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sharequeue_gateway.producing import arrow_columns
-from sharequeue_gateway.producing.arrow_producer import choose
 from sharequeue_gateway.producing.arrow_tails import ArrowRecords, arrow_records, text_json
 from sharequeue_gateway.producing.partitioner import key_hash
+from sharequeue_gateway.producing.producer import choose
 from sharequeue_gateway.producing.record_tails import record_tails
 
 from sharequeue.protocol.messages.records import ProduceRequest
@@ -155,11 +155,9 @@ def test_a_text_of_any_length_has_one_json(text: str, more: int) -> None:
 def test_keys_choose_partitions_as_in_json() -> None:
     keys: list[bytes | None] = [b"%d" % number for number in range(100)]
     keys[7] = None
-    records = ArrowRecords([b""] * 100, keys, None, None)
     expected = [3 if key is None else key_hash(key) % 6 for key in keys]
-    assert choose(records, 6, 3) == expected
-    own = records._replace(partitions=[5, *[None] * 99])
-    assert choose(own, 6, 3) == [5, *expected[1:]]
+    assert choose([None] * 100, keys, 6, 3) == expected
+    assert choose([5, *[None] * 99], keys, 6, 3) == [5, *expected[1:]]
 
 
 def test_plain_texts_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:

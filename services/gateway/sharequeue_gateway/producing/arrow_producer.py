@@ -10,13 +10,13 @@ from sharequeue.protocol.messages.problems import ProducedBatch
 from sharequeue.protocol.messages.records import ProducedBatches
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.producing.arrow_columns import ArrowStream, look_at
-from sharequeue_gateway.producing.arrow_tails import ArrowRecords, arrow_records
-from sharequeue_gateway.producing.partitioner import key_hashes
+from sharequeue_gateway.producing.arrow_tails import arrow_records
 from sharequeue_gateway.producing.producer import (
     LARGE_BYTES,
     Prepared,
     Producer,
     aside,
+    choose,
     fingerprint_of,
     key_of,
     lasting,
@@ -70,7 +70,12 @@ class ArrowProducer:
         stream = await aside(large or not self._loaded, look_at, body)
         self._loaded = True
         grown_bytes = stream.grown_bytes
-        self._check_size(grown_bytes)
+        if grown_bytes > self._max_request_bytes:
+            raise TooLarge(
+                f"the body has {grown_bytes} bytes after decompression; the limit is {self._max_request_bytes} "
+                "(max_request_bytes): send fewer records at once",
+                limit=self._max_request_bytes,
+            )
         self._admission.check(grown_bytes, len(body), owner.principal)
         self._admission.take(grown_bytes, owner.principal)
         try:
@@ -81,14 +86,6 @@ class ArrowProducer:
             return await self._producer.append(prepared, key, transaction_id, owner)
         finally:
             self._admission.give(grown_bytes, owner.principal)
-
-    def _check_size(self, grown_bytes: int) -> None:
-        if grown_bytes > self._max_request_bytes:
-            raise TooLarge(
-                f"the body has {grown_bytes} bytes after decompression; the limit is {self._max_request_bytes} "
-                "(max_request_bytes): send fewer records at once",
-                limit=self._max_request_bytes,
-            )
 
     async def _prepare(
         self, topic_name: str, stream: ArrowStream, timestamp_ms: int, transaction_id: str | None
@@ -105,25 +102,12 @@ class ArrowProducer:
         if highest >= topic.partitions:
             topic = await self._metadata.topic_with(topic.name, highest)
         turn = next(self._turns) % topic.partitions
-        chosen = await aside(large, choose, records, topic.partitions, turn)
+        given = records.partitions or [None] * len(tails)
+        keys = (records.keys or ()) if topic.partitions > 1 else ()
+        chosen = await aside(large, choose, given, keys, topic.partitions, turn)
         timestamps = records.timestamps or [None] * len(tails)
         appends, _ = await self._producer.spread(topic, chosen, tails, timestamps, timestamp_ms, large, transaction_id)
         return Prepared(topic, appends, partial(_answer, appends))
-
-
-def choose(records: ArrowRecords, partitions: int, turn: int) -> list[int] | int:
-    """The partition of each record, or the one of all: the given one, else by the key, else the next in turn."""
-    count, keys = len(records.tails), records.keys
-    chosen = [turn] * count
-    if keys is not None and partitions > 1:
-        keyed = [index for index, key in enumerate(keys) if key is not None]
-        for index, found in zip(keyed, key_hashes([key for key in keys if key is not None]), strict=True):
-            chosen[index] = found % partitions
-    if records.partitions is not None:
-        for index, partition in enumerate(records.partitions):
-            if partition is not None:
-                chosen[index] = partition
-    return chosen[0] if chosen.count(chosen[0]) == len(chosen) else chosen
 
 
 def _answer(appends: Sequence[PartitionAppend], base_offsets: Sequence[int]) -> bytes:

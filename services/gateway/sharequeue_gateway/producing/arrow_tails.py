@@ -189,9 +189,9 @@ def _headers(columns: Columns) -> Iterator[bytes]:
     if (pc.max(columns.headers.offsets[1:].cast("int64")).as_py() or 0) == 0:
         yield from repeat(b"")
         return
-    longest = _longest(columns.headers)
-    if longest[0] > MAX_HEADERS:
-        raise mistakes.too_many(f"/records/{longest[1]}/headers", "entries", MAX_HEADERS)
+    lengths = [end - start for start, end in pairwise(columns.headers.offsets.to_pylist())]
+    if max(lengths) > MAX_HEADERS:
+        raise mistakes.too_many(f"/records/{lengths.index(max(lengths))}/headers", "entries", MAX_HEADERS)
     for index, given in enumerate(_rows(columns.headers, HEADERS_AT_ONCE)):
         if not given:
             yield b""
@@ -203,11 +203,3 @@ def _headers(columns: Columns) -> Iterator[bytes]:
         if len(encoded) > MAX_HEADERS_BYTES:
             raise mistakes.too_many(f"/records/{index}/headers", "bytes", MAX_HEADERS_BYTES)
         yield b',"headers":' + encoded
-
-
-def _longest(headers: Any) -> tuple[int, int]:
-    """The most headers of a record, and its place."""
-    ends = headers.offsets.to_pylist()
-    lengths = [end - start for start, end in pairwise(ends)]
-    most = max(lengths)
-    return most, lengths.index(most)

@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, ParamSpec, TypeVar
@@ -198,7 +198,9 @@ class Producer:
         partitions: list[int] | int = 0
         if topic.partitions > 1:
             turn = next(self._turns) % topic.partitions
-            partitions = await aside(large, _choose, records, topic.partitions, turn)
+            given = [record.partition for record in records]
+            keys = (bytes_of_key(record) if record.partition is None else None for record in records)
+            partitions = await aside(large, choose, given, keys, topic.partitions, turn)
         timestamps = [record.timestamp_ms for record in records]
         return await self.spread(topic, partitions, tails, timestamps, timestamp_ms, large, transaction_id)
 
@@ -270,21 +272,13 @@ def _first_too_deep(records: Sequence[ProduceRecord], suspects: Sequence[int], m
     return None
 
 
-def _choose(records: Sequence[ProduceRecord], partitions: int, turn: int) -> list[int] | int:
+def choose(given: Sequence[int | None], keys: Iterable[bytes | None], partitions: int, turn: int) -> list[int] | int:
     """The partition of each record, or the one of all records: the given one, else by the key, else the next in
     turn."""
-    chosen: list[int] = []
-    keyed = {}
-    for index, record in enumerate(records):
-        partition = record.partition
-        if partition is None:
-            partition = turn
-            key = bytes_of_key(record)
-            if key is not None:
-                keyed[index] = key
-        chosen.append(partition)
-    for index, found in zip(keyed, key_hashes(list(keyed.values())), strict=True):
-        chosen[index] = found % partitions
+    chosen = [turn if partition is None else partition for partition in given]
+    keyed = {place: key for place, key in enumerate(keys) if key is not None and given[place] is None}
+    for place, found in zip(keyed, key_hashes(list(keyed.values())), strict=True):
+        chosen[place] = found % partitions
     return chosen[0] if chosen.count(chosen[0]) == len(chosen) else chosen
 
 
