@@ -38,6 +38,12 @@ class Family:
         """One sample, with the values of its labels."""
         return line(self.name, self.labels, values, number) if values else f"{self.name} {float(number)}\n"
 
+    def lines(self, samples: Iterable[tuple[float, Labels]]) -> Iterator[str]:
+        """The family as Prometheus reads it: numbers with the values of their labels."""
+        yield self.head
+        for number, values in samples:
+            yield self.line(number, values)
+
 
 class Count:
     """A number that grows."""

@@ -66,8 +66,7 @@ def series(record_log: Log) -> Iterator[str]:
         (APPENDED, compression.appended_bytes),
         (STORED, compression.stored_bytes),
     ):
-        yield family.head
-        yield family.line(number)
+        yield from family.lines([(number, ())])
 
 
 def told(now: OpenNow, *, names: bool) -> str | None:

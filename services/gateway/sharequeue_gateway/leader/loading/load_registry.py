@@ -220,7 +220,7 @@ class Loads:
             self.led.note_left(led)
             if led.writes:
                 self._ending[led.key] = led
-            led_metrics.forget_share_partition(led)
+            metrics.LOCK_TIMEOUTS.forget(led_metrics.labels_of(led))
         led.wake_all()
 
     def forget(self, leds: Iterable[LedSharePartition], concerned: Callable[[SharePartitionKey], bool]) -> None:

@@ -78,7 +78,7 @@ class Loader:
     @property
     def trouble(self) -> str:
         """As `RecordLog.trouble`."""
-        return self._record_log.trouble
+        return self.record_log.trouble
 
     async def load(
         self,

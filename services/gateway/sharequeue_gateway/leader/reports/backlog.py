@@ -144,14 +144,11 @@ class BacklogLook:
             log.warning("cannot read the backlog now", extra=fields(cause=error.detail))
         else:
             self._backlogs = backlogs
-            await self._sample(backlogs)
-
-    async def _sample(self, backlogs: Backlogs) -> None:
-        try:
-            await self.sampler.take(backlogs, self._oldest_ms, self._open)
-        except ApiError as error:
-            count_failed_look("samples")
-            log.warning("cannot write samples now", extra=fields(cause=error.detail))
+            try:
+                await self.sampler.take(backlogs, self._oldest_ms, self._open)
+            except ApiError as error:
+                count_failed_look("samples")
+                log.warning("cannot write samples now", extra=fields(cause=error.detail))
 
     async def _open_counts(self) -> OpenCounts:
         """The open dead letters, without those that a group which works on them has finished."""
@@ -172,29 +169,23 @@ class BacklogLook:
             for backlog in largest
             if (topic := self._metadata.name_of(backlog.topic_id)) is not None
         ]
-        yield RECORDS.head
-        for names, backlog in named:
-            yield RECORDS.line(backlog.records, names)
+        yield from RECORDS.lines((backlog.records, names) for names, backlog in named)
         if seen.pairs > len(largest):
             others = seen.records - sum(backlog.records for backlog in largest)
             yield RECORDS.line(others, (OTHER, OTHER))
         now_ms = self._clock.now_ms()
         for family, delayed in ((OLDEST, False), (OLDEST_DELAYED, True)):
-            yield family.head
-            for names, backlog in named:
-                timestamp_ms = self._oldest_ms.get((backlog.group_id, backlog.topic_id, delayed))
-                if timestamp_ms is not None:
-                    yield family.line(max(0, now_ms - timestamp_ms) / 1000, names)
-        yield from self._open_dead_letters()
-        yield LOG_BYTES.head
-        yield LOG_BYTES.line(self._log_bytes)
-
-    def _open_dead_letters(self) -> Iterator[str]:
-        seen = self._open
-        yield OPEN.head
-        for group_id, topic_id, records in seen.largest:
-            topic = self._metadata.name_of(topic_id)
-            if topic is not None:
-                yield OPEN.line(records, (group_id, topic))
-        if seen.pairs > len(seen.largest):
-            yield OPEN.line(seen.records - sum(pair.records for pair in seen.largest), (OTHER, OTHER))
+            yield from family.lines(
+                (max(0, now_ms - timestamp_ms) / 1000, names)
+                for names, backlog in named
+                if (timestamp_ms := self._oldest_ms.get((backlog.group_id, backlog.topic_id, delayed))) is not None
+            )
+        opened = self._open
+        yield from OPEN.lines(
+            (records, (group_id, topic))
+            for group_id, topic_id, records in opened.largest
+            if (topic := self._metadata.name_of(topic_id)) is not None
+        )
+        if opened.pairs > len(opened.largest):
+            yield OPEN.line(opened.records - sum(pair.records for pair in opened.largest), (OTHER, OTHER))
+        yield from LOG_BYTES.lines([(self._log_bytes, ())])

@@ -79,22 +79,18 @@ def series(leds: Iterable[LedSharePartition], dead_letters: Iterable[PendingLett
             limited[bound] += 1
         yield ""
     highest = most([(machine.span, labels) for labels, machine in windows.items()])
-    yield IN_FLIGHT_RECORDS.head
-    for span, labels in highest:
-        yield IN_FLIGHT_RECORDS.line(span, labels)
-    yield IN_FLIGHT_BATCHES.head
-    for _, labels in highest:
-        yield IN_FLIGHT_BATCHES.line(len({run.batch_first for run in windows[labels].in_flight()}), labels)
-    yield RECORDS.head
-    for _, pair in most([(of_pair.total(), pair) for pair, of_pair in states.items()]):
-        for state, records in states[pair].items():
-            if records:
-                yield RECORDS.line(records, (*pair, state))
-    yield IN_FLIGHT.head
-    yield IN_FLIGHT.line(len(windows))
-    yield LIMITED.head
-    for bound, count in limited.items():
-        yield LIMITED.line(count, (bound,))
+    yield from IN_FLIGHT_RECORDS.lines(highest)
+    yield from IN_FLIGHT_BATCHES.lines(
+        (len({run.batch_first for run in windows[labels].in_flight()}), labels) for _, labels in highest
+    )
+    yield from RECORDS.lines(
+        (records, (*pair, state))
+        for _, pair in most([(of_pair.total(), pair) for pair, of_pair in states.items()])
+        for state, records in states[pair].items()
+        if records
+    )
+    yield from IN_FLIGHT.lines([(len(windows), ())])
+    yield from LIMITED.lines((count, (bound,)) for bound, count in limited.items())
 
 
 def watch(
@@ -104,8 +100,3 @@ def watch(
     metrics.WAITING_FETCHES.set_function(waiting)
     metrics.DEAD_LETTERS_PENDING.set_function(dead_letters)
     metrics.LED_SHARE_PARTITIONS.set_function(lambda: sum(1 for _ in leds()))
-
-
-def forget_share_partition(led: LedSharePartition) -> None:
-    """Drop the series of an unloaded share-partition, so that series do not pile up."""
-    metrics.LOCK_TIMEOUTS.forget(labels_of(led))

@@ -72,29 +72,23 @@ class QueueSeries:
     def series(self) -> Iterator[str]:
         """The lines of /metrics, in parts."""
         topics, pairs = self._shown()
-        yield PRODUCED.head
-        for topic, totals in self._most(topics, lambda totals: totals.produced):
-            yield PRODUCED.line(totals.produced, topic)
+        most_produced = self._most(topics, lambda totals: totals.produced)
+        yield from PRODUCED.lines((totals.produced, topic) for topic, totals in most_produced)
         most = self._most(pairs, lambda totals: totals.delivered)
-        yield RECORDS.head
-        for names, totals in most:
-            for event in EVENTS:
-                records = getattr(totals, event)
-                if records or event in USUAL:
-                    yield RECORDS.line(records, (*names, event))
-        yield DEAD_LETTERS.head
-        for names, totals in most:
-            for cause, records in totals.dead_letters.items():
-                yield DEAD_LETTERS.line(records, (*names, cause))
-        yield MEMBERS.head
-        for group_id, count in heapq.nlargest(self.most_pairs, self._members().items(), key=lambda counted: counted[1]):
-            yield MEMBERS.line(count, (group_id,))
-        yield PAUSED.head
+        yield from RECORDS.lines(
+            (records, (*names, event))
+            for names, totals in most
+            for event in EVENTS
+            if (records := getattr(totals, event)) or event in USUAL
+        )
+        yield from DEAD_LETTERS.lines(
+            (records, (*names, cause)) for names, totals in most for cause, records in totals.dead_letters.items()
+        )
+        largest = heapq.nlargest(self.most_pairs, self._members().items(), key=lambda counted: counted[1])
+        yield from MEMBERS.lines((count, (group_id,)) for group_id, count in largest)
         paused = (group_id for group_id, config in self._configs.items() if config.paused)
-        for group_id in itertools.islice(paused, self.most_pairs):
-            yield PAUSED.line(1, (group_id,))
-        yield DROPPED.head
-        yield DROPPED.line(max(0, len(pairs) - self.most_pairs))
+        yield from PAUSED.lines((1, (group_id,)) for group_id in itertools.islice(paused, self.most_pairs))
+        yield from DROPPED.lines([(max(0, len(pairs) - self.most_pairs), ())])
 
     def _shown(self) -> tuple[dict[Labels, Totals], dict[Labels, Totals]]:
         """The topics, and the pairs of group and topic, that were used lately."""
