@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.record_log.store import Connection
+from sharequeue_gateway.record_log.store import NOW_MS, Connection, rows_in
 
 AT_ONCE: Final = 1000
 """Rows of one write."""
@@ -49,12 +49,12 @@ async def find(connection: Connection, key: SharePartitionKey, offset: int) -> t
 async def remove_old(connection: Connection, at_once: int, _: int) -> int:
     """Remove some outcomes whose time has passed: a stage of the purge. Returns: how many."""
     status: str = await connection.execute(
-        """DELETE FROM log.outcomes o USING (
+        f"""DELETE FROM log.outcomes o USING (
              SELECT group_id, topic_id, partition, first_offset FROM log.outcomes
-             WHERE expires_at_ms <= floor(extract(epoch FROM clock_timestamp()) * 1000)
+             WHERE expires_at_ms <= {NOW_MS}
              ORDER BY expires_at_ms LIMIT $1 FOR UPDATE SKIP LOCKED) old
            WHERE o.group_id = old.group_id AND o.topic_id = old.topic_id AND o.partition = old.partition
              AND o.first_offset = old.first_offset""",
         at_once,
     )
-    return int(status.rpartition(" ")[2])
+    return rows_in(status)

@@ -30,6 +30,14 @@ async def execute(connection: Connection, statement: str, *arguments: Any) -> No
     await connection.execute(statement, *arguments)
 
 
+NOW_MS: Final = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+
+
+def rows_in(status: str) -> int:
+    """The number of rows in the status of a statement, for example `UPDATE 3`."""
+    return int(status.rpartition(" ")[2])
+
+
 def columns_of(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
     """Rows as arrays, one for each column; without rows, as many empty ones."""
     return [[row[place] for row in rows] for place in range(width)]

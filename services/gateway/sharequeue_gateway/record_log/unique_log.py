@@ -16,21 +16,20 @@ from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.locked_append import Inserted, LockedAppend, answer_of, keep_answer
 from sharequeue_gateway.record_log.log import IdempotencyKey, PartitionAppend
 
-NOW_MS: Final = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _TAKE: Final = f"""
 INSERT INTO log.unique_keys AS u (topic_id, key_digest, expires_at_ms, partition, record_offset)
 SELECT $1::uuid, t.key_digest, 0, 0, 0 FROM unnest($2::bytea[]) AS t(key_digest) ORDER BY 1, 2
 ON CONFLICT (topic_id, key_digest) DO UPDATE SET expires_at_ms = u.expires_at_ms
-RETURNING key_digest, expires_at_ms > {NOW_MS}, partition, record_offset, schedule_id::text
+RETURNING key_digest, expires_at_ms > {store.NOW_MS}, partition, record_offset, schedule_id::text
 """
 """Lock the rows of keys in one order, and make those that are missing: their time has passed."""
 _LOOK: Final = f"""
 SELECT u.key_digest, u.partition, u.record_offset, u.record_offset < p.log_start_offset
 FROM log.unique_keys u JOIN log.partitions p USING (topic_id, partition)
-WHERE u.topic_id = $1 AND u.key_digest = ANY($2) AND u.expires_at_ms > {NOW_MS} AND u.schedule_id IS NULL
+WHERE u.topic_id = $1 AND u.key_digest = ANY($2) AND u.expires_at_ms > {store.NOW_MS} AND u.schedule_id IS NULL
 """
 _KEEP: Final = f"""
-UPDATE log.unique_keys u SET expires_at_ms = greatest({NOW_MS}, t.deliver_at_ms) + $2, partition = t.partition,
+UPDATE log.unique_keys u SET expires_at_ms = greatest({store.NOW_MS}, t.deliver_at_ms) + $2, partition = t.partition,
   record_offset = t.record_offset, schedule_id = t.schedule_id
 FROM unnest($3::bytea[], $4::int[], $5::bigint[], $6::uuid[], $7::bigint[])
   AS t(key_digest, partition, record_offset, schedule_id, deliver_at_ms)
@@ -207,9 +206,9 @@ async def remove_old(connection: store.Connection, at_once: int, _: int) -> int:
     """Remove some keys whose time has passed: a stage of the purge. Returns: how many."""
     status: str = await connection.execute(
         f"""DELETE FROM log.unique_keys u USING (
-              SELECT topic_id, key_digest FROM log.unique_keys WHERE expires_at_ms <= {NOW_MS}
+              SELECT topic_id, key_digest FROM log.unique_keys WHERE expires_at_ms <= {store.NOW_MS}
               ORDER BY expires_at_ms LIMIT $1 FOR UPDATE SKIP LOCKED) old
             WHERE u.topic_id = old.topic_id AND u.key_digest = old.key_digest""",
         at_once,
     )
-    return int(status.rpartition(" ")[2])
+    return store.rows_in(status)

@@ -16,7 +16,7 @@ from sharequeue.repeats import OLD_KEYS
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway.record_log import key_store, outcome_store, unique_log
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.store import Connection
+from sharequeue_gateway.record_log.store import Connection, rows_in
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ async def remove_aborted(connection: Connection, at_once: int, seconds: int) -> 
         at_once,
         seconds,
     )
-    return _count(status)
+    return rows_in(status)
 
 
 async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int:
@@ -109,7 +109,7 @@ async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int
         at_once,
         seconds,
     )
-    return _count(status)
+    return rows_in(status)
 
 
 async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> int:
@@ -137,12 +137,7 @@ async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> 
         gone,
         seconds,
     )
-    return _count(status)
-
-
-def _count(status: str) -> int:
-    """The number of rows in the status of a statement, for example `UPDATE 3`."""
-    return int(status.rpartition(" ")[2])
+    return rows_in(status)
 
 
 STAGES: Final = (

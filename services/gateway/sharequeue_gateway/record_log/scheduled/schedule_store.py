@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sharequeue_gateway.record_log.scheduled.scheduled_store import NOW_MS
-from sharequeue_gateway.record_log.store import Connection
+from sharequeue_gateway.record_log.store import NOW_MS, Connection
 
 _COLUMNS: Final = "name, cron, time_zone, missed, paused, partition, next_at_ms, last_at_ms"
 

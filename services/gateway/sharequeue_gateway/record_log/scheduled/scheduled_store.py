@@ -5,13 +5,12 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sharequeue_gateway.record_log.store import Connection
+from sharequeue_gateway.record_log.store import NOW_MS, Connection
 
 SLOTS: Final = 16
 """Rows that count the scheduled records of a topic. A request takes one of them at random."""
 HEAD_BYTES: Final = 410
 """The first bytes of a record, which hold its key if that has at most 400 bytes."""
-NOW_MS: Final = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 Place = tuple[int, str]
 """A place in the order of due records: the time and the id."""

@@ -6,7 +6,7 @@ A new producer raises the epoch under the lock of the row, so the earlier ones a
 from typing import Final, NamedTuple
 
 from sharequeue_gateway.record_log.key_store import KeyTable
-from sharequeue_gateway.record_log.store import Connection
+from sharequeue_gateway.record_log.store import Connection, rows_in
 from sharequeue_gateway.record_log.transactions.transaction_rules import Transaction
 from sharequeue_gateway.record_log.transactions.transaction_store import MS, ROW, transaction_of
 
@@ -83,7 +83,7 @@ async def forget_producers(connection: Connection, at_once: int) -> int:
              WHERE keep_until < now() AND producer_epoch < {FIRST_EPOCH} LIMIT $1 FOR UPDATE SKIP LOCKED))""",
         at_once,
     )
-    return int(status.rpartition(" ")[2])
+    return rows_in(status)
 
 
 async def begin(
