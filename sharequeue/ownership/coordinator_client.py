@@ -90,7 +90,10 @@ class CoordinatorClient:
 
     async def _learn(self) -> None:
         """Ask all at once: one may be paused, and the first answer is as good as any; epochs tell what is newer."""
-        asking = {asyncio.create_task(self._ask_for_shards(url)) for url in self._known_urls()}
+        calls = [
+            self._client(url).call(apis.SHARDS, deadline_s=MAP_DEADLINE_S, retry=False) for url in self._known_urls()
+        ]
+        asking = set(map(asyncio.create_task, calls))
         failure: ApiError = CoordinatorNotAvailable(f"no {self.kind} coordinator is configured")
         try:
             while asking:
@@ -108,10 +111,6 @@ class CoordinatorClient:
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
-
-    async def _ask_for_shards(self, url: str) -> ShardsResponse:
-        answer: ShardsResponse = await self._client(url).call(apis.SHARDS, deadline_s=MAP_DEADLINE_S, retry=False)
-        return answer
 
     def _merge(self, answer: ShardsResponse) -> None:
         self._count = answer.count

@@ -43,7 +43,8 @@ class PartitionCounts:
                 continue
             known = self._counts.get(topic.topic_id)
             highest = max([partition.partition for partition in topic.partitions])
-            if known is None or (DELETED < known <= highest and self._may_have_grown(topic.topic_id)):
+            may_have_grown = time.monotonic() >= self._ask_again.get(topic.topic_id, 0)
+            if known is None or (DELETED < known <= highest and may_have_grown):
                 unknown[topic.topic_id] = highest
         if not unknown:
             return None
@@ -61,9 +62,6 @@ class PartitionCounts:
                 if found[topic_id] <= highest:
                     self._ask_again[topic_id] = asked_at + GROWTH_PAUSE_S
         return None
-
-    def _may_have_grown(self, topic_id: str) -> bool:
-        return time.monotonic() >= self._ask_again.get(topic_id, 0)
 
     def fault(self, topic_id: str, partition: int, unreachable: str | None) -> Decision | None:
         """The refusal of a partition that does not exist, or about which nothing could be learned; else None.

@@ -95,11 +95,6 @@ class PendingWrite(msgspec.Struct, eq=False):
     ended: Callable[[ApiError | None], None] | None = None
     doubtful: bool = False
 
-    def wait_again(self, deadline: float) -> None:
-        """Another request waits for the write, after the earlier ones were answered at the deadline."""
-        self.deadline = deadline
-        self.outcome = asyncio.get_running_loop().create_future()
-
 
 class WriteEvents(Protocol):
     """Receives the outcomes of writes."""
@@ -175,8 +170,9 @@ class Persister:
 
     def outcome(self, pending: PendingWrite) -> "asyncio.Future[ApiError | None]":
         """The future for one more request that waits for a write under way."""
-        if pending.outcome.done():
-            pending.wait_again(time.monotonic() + self._deadline_s)
+        if pending.outcome.done():  # the earlier ones were answered at the deadline
+            pending.deadline = time.monotonic() + self._deadline_s
+            pending.outcome = asyncio.get_running_loop().create_future()
         return pending.outcome
 
     def cause_of_failing(self, key: SharePartitionKey) -> str | None:

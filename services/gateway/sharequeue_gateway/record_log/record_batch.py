@@ -216,10 +216,6 @@ class RecordBatch(StoredBatch):
                 parts.append(self.stored[self._start + start : self._start + self._ends[begin - 1] - 1])
                 size = ends[-1]
             position = end
-        return self._with(ends, offsets, parts)
-
-    def _with(self, ends: "array[int]", offsets: "array[int]", parts: list[bytes]) -> "RecordBatch":
-        """The same batch with other records: `parts` of them, which commas join."""
         stored = b"".join((*_before_records(ends, offsets, self.for_group, self.control), b",".join(parts)))
         batch = RecordBatch(
             self.base_offset,

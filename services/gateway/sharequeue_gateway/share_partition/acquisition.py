@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sharequeue.protocol.types import MAX_INT64, AcquireMode, DeliveryState, OffsetRange
-from sharequeue_gateway.share_partition.runs import ACQUIRED, ARCHIVED, AVAILABLE, LogBatch, Run
+from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, LogBatch, Run
 from sharequeue_gateway.share_partition.window import Window
 
 
@@ -283,12 +283,7 @@ class Acquisition:
         for first, last in absent:
             for run in list(window.overlapping(first, last)):
                 if run.acquirable or _covered(run.first, acquired):
-                    part = window.cut_out(run, first, last)
-                    window.mark_taken(part.first)
-                    window.count(part, -1)
-                    part.unlock()
-                    part.become(ARCHIVED)
-                    window.count_terminal(part, 1)
+                    window.archive(window.cut_out(run, first, last))
         window.advance()
         kept = cut(acquired, absent)
         self.acquired[before:] = kept

@@ -360,13 +360,17 @@ class Window:
             if run.state is AVAILABLE:
                 part = self.cut_out(run, first, last)
                 self.removed_unread += part.size
-                self.mark_taken(part.first)
-                self.count(part, -1)
-                part.write = None
-                part.available_at_ms = 0
-                part.unlock()
-                part.become(ARCHIVED)
-                self.count_terminal(part, 1)
+                self.archive(part)
+
+    def archive(self, run: Run) -> None:
+        """Archive a run without a record, in memory only."""
+        self.mark_taken(run.first)
+        self.count(run, -1)
+        run.write = None
+        run.available_at_ms = 0
+        run.unlock()
+        run.become(ARCHIVED)
+        self.count_terminal(run, 1)
 
     def advance(self) -> bool:
         """Move the start offset over the finished runs at the head and drop them. Returns: whether it moved.

@@ -66,8 +66,18 @@ class ShareStateApi:
         self._partition_counts = partition_counts
         self._clock = clock
         self._updates_per_snapshot = updates_per_snapshot
-        self._initialize = Rule(self._decide_initialize, state_epoch=True, creates=True)
-        self._write = Rule(self._decide_write, leader_epoch=True, state_epoch=True)
+        self._initialize = Rule(
+            lambda state, request, topic: shard.initialize(state, request, topic, clock.now_ms()),
+            state_epoch=True,
+            creates=True,
+        )
+        self._write = Rule(
+            lambda state, request, topic: shard.write(
+                state, request, topic, updates_per_snapshot, clock.now_ms(), coordinator.time_line.started
+            ),
+            leader_epoch=True,
+            state_epoch=True,
+        )
         self._delete = Rule(shard.delete)
         self._read_summary = Rule(shard.read_summary)
 
@@ -119,27 +129,12 @@ class ShareStateApi:
             sentence = self._coordinator.health.note(fault).sentence
             raise CoordinatorNotAvailable(f"the state cannot be deleted: {sentence}") from fault
 
-    # Rules that need the clock
-
-    def _decide_initialize(self, state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
-        return shard.initialize(state, request, topic, self._clock.now_ms())
-
     def _decide_read(
         self, page_bytes: int, state: KeyState | None, request: PartitionState, topic: Decision | None
     ) -> Decision:
         now_ms = self._clock.now_ms()
         return shard.read(
             state, request, topic, self._updates_per_snapshot, now_ms, page_bytes, self._coordinator.time_line.started
-        )
-
-    def _decide_write(self, state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
-        return shard.write(
-            state,
-            request,
-            topic,
-            self._updates_per_snapshot,
-            self._clock.now_ms(),
-            self._coordinator.time_line.started,
         )
 
     # Requests

@@ -186,7 +186,9 @@ class Loader:
             if isinstance(locks, int):
                 fenced[key] = Fenced("another gateway leads this share-partition", locks)
             else:
-                missed = _missed([*_of(key, left), *given.get(key, ()), *others.get(key, ())], states[key])
+                missed = _missed(
+                    [*([left[key]] if key in left else ()), *given.get(key, ()), *others.get(key, ())], states[key]
+                )
                 known[key] = Locks(locks, missed)
         return known, fenced
 
@@ -287,10 +289,6 @@ def _beyond_log(
         if 0 <= found.log_end_offset < end:
             beyond[key.topic_id, key.partition] = end
     return beyond
-
-
-def _of(key: SharePartitionKey, left: Mapping[SharePartitionKey, LeftLocks]) -> Sequence[LeftLocks]:
-    return [left[key]] if key in left else ()
 
 
 def _missed(left: Sequence[LeftLocks], state: PartitionStateResult) -> list[RestoredLock]:
