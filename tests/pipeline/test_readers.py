@@ -189,6 +189,21 @@ def test_offsets_of_a_recreated_topic_are_refused(stack: Stack, gateway: Gateway
         reader.stop()
 
 
+def test_a_first_batch_that_is_repeated_has_its_records(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Spark asks again where the first batch begins, and by then `latest` is another offset."""
+    produce(gateway, name, 4)
+    options = options_of(stack, name, mode="log", startingOffsets="latest", parallelism=1)
+    before, after = LogStreamReader(options, SCHEMA), LogStreamReader(options, SCHEMA)
+    start = before.initialOffset()
+    produce(gateway, name, 3, first=4)
+    end = before.latestOffset(start, LIMIT)
+    assert [task.value for task in after.partitions(after.initialOffset(), end)] == [
+        task.value for task in before.partitions(start, end)
+    ]
+    for reader in (before, after):
+        reader.stop()
+
+
 def test_records_deleted_before_a_task_reads_them_fail_the_read(stack: Stack, gateway: Gateway, name: str) -> None:
     """Between the plan of a batch and its tasks. With failOnDataLoss=false the task skips them."""
     produce(gateway, name, 10)

@@ -6,6 +6,8 @@ The offset of a stream of the log:
 
 It holds the next offset of each partition. The topic ids tell a topic from another one of the same name, whose offsets
 mean other records. `lost` counts the offsets that were deleted before the stream read them (failOnDataLoss=false).
+The offset of the first micro-batch has `began` too, where the stream began: Spark does not store that. It asks again if
+it repeats the micro-batch after a crash, and by then `latest` is another offset.
 """
 
 from collections.abc import Mapping
@@ -143,8 +145,16 @@ def deleted(begun: Mapping[Place, int], bounds: Bounds, log_ends: Mapping[Place,
 # The offset of a stream
 
 
-def encode(places: Mapping[Place, int], topic_ids: dict[str, str], lost: int) -> dict[str, Any]:
-    return {"log": by_topic(places), "topic_ids": topic_ids, "lost": lost}
+def encode(
+    places: Mapping[Place, int], topic_ids: dict[str, str], lost: int, began: Mapping[Place, int] | None = None
+) -> dict[str, Any]:
+    first = {} if began is None else {"began": by_topic(began)}
+    return {"log": by_topic(places), "topic_ids": topic_ids, "lost": lost, **first}
+
+
+def begun(start: dict[str, Any], end: dict[str, Any]) -> dict[Place, int]:
+    """Return where the micro-batch between two offsets begins."""
+    return decode({"log": end["began"]} if "began" in end and start != end else start)
 
 
 def decode(offset: dict[str, Any]) -> dict[Place, int]:

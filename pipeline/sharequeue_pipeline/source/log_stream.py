@@ -84,7 +84,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             reached[place] = begun.get(place, 0) + taken
         if options.max_bytes_per_trigger is not None:
             reached = self._within(begun, reached, options.max_bytes_per_trigger)
-        return log_offsets.encode(reached, topic_ids, lost)
+        began = log_offsets.decode(start) if start == self._initial else None
+        return log_offsets.encode(reached, topic_ids, lost, began)
 
     def _within(self, begun: Mapping[Place, int], reached: Mapping[Place, int], most: int) -> dict[Place, int]:
         """Shorten a micro-batch to so many bytes: each partition has an equal share, and at least one stored batch."""
@@ -106,7 +107,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         topic_ids, bounds, log_ends = self._log()
         log_offsets.check_topics(end, topic_ids)
-        begun, reached = log_offsets.decode(start), self._still_there(log_offsets.decode(end), bounds)
+        begun, reached = log_offsets.begun(start, end), self._still_there(log_offsets.decode(end), bounds)
         for entry in self._lost({place: begun.get(place, 0) for place in reached}, bounds, log_ends):
             begun[entry.topic, entry.partition] = entry.last_offset + 1
         wanted = [
