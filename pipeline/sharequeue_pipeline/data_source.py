@@ -14,15 +14,14 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    InputPartition,
 )
 
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
-from sharequeue_pipeline.options import SourceOptions, check_use, sink_options, source_options
+from sharequeue_pipeline.options import SourceOptions, check_use, limits_of, sink_options, source_options
 from sharequeue_pipeline.source.schema import check_columns, columns
 from sharequeue_pipeline.source.topic_names import TopicNames
-from sharequeue_pipeline.spark_version import STREAM_READS, STREAM_WRITES, reaches
+from sharequeue_pipeline.spark_version import STREAM_LIMITS, STREAM_WRITES, reaches
 from sharequeue_pipeline.worker_process import spare_modules
 
 
@@ -55,21 +54,43 @@ class ShareQueueDataSource(DataSource):
         options = source_options(self.options)
         check_columns(schema)
         of_log = options.group is None and options.accept is None
-        reader = _log_batch(options, schema) if of_log else _group_batch(options, schema)
+        reader: DataSourceReader
+        if of_log:
+            from sharequeue_pipeline.source.log_batch import LogBatchReader  # noqa: PLC0415
+
+            reader = LogBatchReader(options, schema)
+        else:
+            from sharequeue_pipeline.source.group_batch import GroupBatchReader  # noqa: PLC0415
+
+            reader = GroupBatchReader(options, schema)
         check_use(self.options, stream=False, group=not of_log)
         return reader
 
     def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:
         try:
-            _check_version(STREAM_READS, "a stream that reads", "read batches: spark.read has the same options")
             options = source_options(self.options)
             check_columns(schema)
             of_log = options.mode == "log"
-            reader = _log_stream(options, schema) if of_log else _group_stream(options, schema, self.report_to)
+            if not of_log:
+                _check_version(STREAM_LIMITS, "a stream of a group", "mode=log reads without one")
+            for name in limits_of(self.options):
+                _check_version(
+                    STREAM_LIMITS, f"the option {name}", "leave it out: a micro-batch has all records there are"
+                )
+            reader = self._stream(options, schema)
             check_use(self.options, stream=True, group=not of_log)
             return reader
         except PipelineError as fault:
             return _RefusedStream(fault)
+
+    def _stream(self, options: SourceOptions, schema: spark.StructType) -> DataSourceStreamReader:
+        if options.mode == "log":
+            from sharequeue_pipeline.source.log_stream import LogStreamReader  # noqa: PLC0415
+
+            return LogStreamReader(options, schema)
+        from sharequeue_pipeline.source.group_stream import GroupStreamReader  # noqa: PLC0415
+
+        return GroupStreamReader(options, schema, self.report_to)
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceWriter:
         from sharequeue_pipeline.sink.batch_writer import BatchWriter  # noqa: PLC0415
@@ -90,44 +111,13 @@ def _check_version(needed: tuple[int, int], what: str, instead: str) -> None:
         raise PipelineError(f"{what} needs Spark {version} or later, and this is {pyspark.__version__}; {instead}")
 
 
-def _log_batch(options: SourceOptions, schema: spark.StructType) -> DataSourceReader:
-    from sharequeue_pipeline.source.log_batch import LogBatchReader  # noqa: PLC0415
-
-    return LogBatchReader(options, schema)
-
-
-def _group_batch(options: SourceOptions, schema: spark.StructType) -> DataSourceReader:
-    from sharequeue_pipeline.source.group_batch import GroupBatchReader  # noqa: PLC0415
-
-    return GroupBatchReader(options, schema)
-
-
-def _log_stream(options: SourceOptions, schema: spark.StructType) -> DataSourceStreamReader:
-    from sharequeue_pipeline.source.log_stream import LogStreamReader  # noqa: PLC0415
-
-    return LogStreamReader(options, schema)
-
-
-def _group_stream(options: SourceOptions, schema: spark.StructType, report_to: str | None) -> DataSourceStreamReader:
-    from sharequeue_pipeline.source.group_stream import GroupStreamReader  # noqa: PLC0415
-
-    return GroupStreamReader(options, schema, report_to)
-
-
 class _RefusedStream(DataSourceStreamReader):
     """Raises the fault at its first use. If `streamReader` itself raised it, Spark would hide the text."""
 
     def __init__(self, fault: PipelineError) -> None:
         self._text = str(fault)
 
-    def initialOffset(self) -> dict[str, Any]:
+    def _refuse(self, *_: Any, **__: Any) -> Any:
         raise PipelineError(self._text)
 
-    def latestOffset(self, *_: Any, **__: Any) -> dict[str, Any]:
-        raise PipelineError(self._text)
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        raise PipelineError(self._text)
-
-    def read(self, partition: InputPartition) -> Any:
-        raise PipelineError(self._text)
+    initialOffset = latestOffset = partitions = read = _refuse

@@ -315,6 +315,8 @@ SINK: Final[Mapping[str, tuple[str, Reader]]] = {
     "transactionalId": ("transactional_id", _short(MAX_NAME_LENGTH)),
     "transactionTimeoutMs": ("transaction_timeout_ms", _number(1, 24 * 3_600_000)),
 }
+_TRIGGER: Final = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "minRecordsPerTrigger", "maxTriggerDelay")
+"""The options that size micro-batches."""
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 
 
@@ -381,20 +383,15 @@ def _places(side: str) -> tuple[str, ...]:
     return f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
 
 
+def limits_of(options: Mapping[str, str]) -> list[str]:
+    """Return the given options that size the micro-batches of a stream."""
+    given = {name.lower() for name in options}
+    return [name for name in _TRIGGER if name.lower() in given]
+
+
 def check_use(options: Mapping[str, str], *, stream: bool, group: bool) -> None:
     """Raises: PipelineError: an option would have no effect on this kind of read."""
-    idle = (
-        {"accept", *_places("ending")}
-        if stream
-        else {
-            "maxRecordsPerTrigger",
-            "maxBytesPerTrigger",
-            "minRecordsPerTrigger",
-            "maxTriggerDelay",
-            "raiseRecordLocks",
-            "onError",
-        }
-    )
+    idle = {"accept", *_places("ending")} if stream else {*_TRIGGER, "raiseRecordLocks", "onError"}
     if group and not stream:
         idle |= {"failOnDataLoss"}
     if not group:

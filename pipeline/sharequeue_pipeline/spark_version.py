@@ -1,10 +1,11 @@
 """The versions of Spark that the package works with, and what each can do. Pure.
 
-- 4.0 reads and writes batches, and runs the jobs.
+- 4.0 reads and writes batches, runs the jobs, and reads streams of the log without limits of a micro-batch.
 - 4.1 writes streams, by Arrow writers; it may find the format by itself, because a session can register it all the
   same.
-- 4.2 reads streams: `latestOffset(start, limit)` says which batch it has finished, and how much to take. It works with
-  any Java from 17 on. Its Arrow schemas have times in UTC only if UTC is named.
+- 4.2 reads streams of groups, and limits those of the log: `latestOffset(start, limit)` says which batch it has
+  finished, and how much to take. It works with any Java from 17 on. Its Arrow schemas have times in UTC only if UTC is
+  named.
 """
 
 from typing import Final
@@ -12,7 +13,7 @@ from typing import Final
 OLDEST: Final = (4, 0)
 FOUND_BY_SPARK: Final = (4, 1)
 STREAM_WRITES: Final = (4, 1)
-STREAM_READS: Final = (4, 2)
+STREAM_LIMITS: Final = (4, 2)
 NEWEST_JAVA: Final = (4, 2)
 NAMED_TIME_ZONE: Final = (4, 2)
 

@@ -1,4 +1,4 @@
-"""Batches with Spark 4.0 and 4.1, and the streams that both refuse. `make spark-versions` runs it on each."""
+"""Spark 4.0 and 4.1: batches, streams of the log, and what both refuse. `make spark-versions` runs it on each."""
 
 import pytest
 from pyspark.errors import PySparkException
@@ -48,11 +48,44 @@ def test_a_micro_batch_is_written_in_foreach_batch(pipeline: Pipeline, gateway: 
     assert sorted(values(gateway, name)) == list(range(10))
 
 
-@pytest.mark.parametrize("options", [{"mode": "log"}, {"group": "g"}], ids=["log", "group"])
-def test_a_stream_that_reads_is_refused(
-    pipeline: Pipeline, gateway: Gateway, name: str, options: dict[str, str]
+@pytest.mark.parametrize("fail", [True, False], ids=["fail", "read on"])
+def test_a_stream_of_the_log_reads_what_there_is(
+    pipeline: Pipeline, gateway: Gateway, name: str, *, fail: bool
+) -> None:
+    """Its second run finds deleted records."""
+    produce(gateway, name, 50, partitions=2)
+    stream = pipeline.stream(topics=name, mode="log", failOnDataLoss=fail)
+    pipeline.drain(stream)
+    produce(gateway, name, 50, partitions=2, first=50)
+    pipeline.drain(stream)
+    assert numbers(pipeline.out()) == list(range(100))
+    produce(gateway, name, 50, partitions=2, first=100)
+    gateway.delete_records(name, 60, 1)
+    if fail:
+        with pytest.raises(
+            PySparkException, match=f"{name}-1: the offsets 50 to 59 were deleted before they were read"
+        ):
+            pipeline.drain(stream)
+    else:
+        pipeline.drain(stream)
+        assert numbers(pipeline.out()) == [
+            *range(100),
+            *(each for each in range(100, 150) if each % 2 == 0 or each > 120),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"group": "g"}, "a stream of a group"),
+        ({"mode": "log", "maxBytesPerTrigger": "9"}, "the option maxBytesPerTrigger"),
+    ],
+    ids=["group", "limit"],
+)
+def test_a_stream_of_a_group_and_a_limit_are_refused(
+    pipeline: Pipeline, gateway: Gateway, name: str, options: dict[str, str], what: str
 ) -> None:
     produce(gateway, name, 1)
     query = pipeline.start(pipeline.stream(topics=name, **options))
-    with pytest.raises(PySparkException, match=r"a stream that reads needs Spark 4\.2 or later, and this is 4\.[01]\."):
+    with pytest.raises(PySparkException, match=what + r" needs Spark 4\.2 or later, and this is 4\.[01]\."):
         query.awaitTermination(60)

@@ -1,17 +1,18 @@
 """A stream of the log by offsets, without a group and without locks: `spark.readStream` with `mode=log`.
 
 `latestOffset` decides the end of a micro-batch: each partition contributes a share of `maxRecordsPerTrigger` in
-proportion to the records it has. `log_offsets` has the offset of a stream.
+proportion to the records it has. `log_offsets` has the offset of a stream. Spark 4.0 and 4.1 call `latestOffset`
+without arguments, so a micro-batch ends at the log end there, and `partitions` finds what was deleted.
 """
 
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import pyspark
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from sharequeue.repeats import SPARK, Tries
 from sharequeue_pipeline import ranges
@@ -25,6 +26,12 @@ from sharequeue_pipeline.source.log_offsets import Bounds, Deleted, Log, Place
 from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
 from sharequeue_pipeline.source.topic_bounds import log_of, starts_of
 from sharequeue_pipeline.source.topic_names import TopicNames
+from sharequeue_pipeline.spark_version import STREAM_LIMITS, reaches
+
+if TYPE_CHECKING or reaches(pyspark.__version__, STREAM_LIMITS):
+    from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+else:
+    ReadLimit = ReadMaxRows = SupportsTriggerAvailableNow = object
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +66,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._targets = {place: end for place, (_, end) in self._log().bounds.items()}
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        if start is None:
+            topic_ids, bounds, _ = self._log()
+            return log_offsets.encode({place: end for place, (_, end) in bounds.items()}, topic_ids, 0)
         options = self._options
         begun, lost = log_offsets.decode(start), start.get("lost", 0)
         for look in range(LOOKS):
@@ -108,11 +118,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topic_ids, bounds, log_ends = self._log()
         log_offsets.check_topics(end, topic_ids)
         begun, reached = log_offsets.begun(start, end), self._still_there(log_offsets.decode(end), bounds)
+        log_offsets.check_topics(start, topic_ids)
+        begun = self._still_there(begun, bounds)
         for entry in self._lost({place: begun.get(place, 0) for place in reached}, bounds, log_ends):
             begun[entry.topic, entry.partition] = entry.last_offset + 1
         wanted = [
             Range(*place, begun.get(place, 0), offset - 1, topic_id=topic_ids.get(place[0], ""))
             for place, offset in sorted(reached.items())
+            if offset > begun.get(place, 0)
         ]
         return [TaskRanges(share) for share in ranges.split(wanted, self._options.parallelism)]
 
