@@ -62,7 +62,21 @@ class Killer:
         return None
 
 
+def wait_for_kill(killer: Killer, driver: subprocess.Popen[str], proxy: Proxy, what: str) -> None:
+    """Wait until the victim was killed, or the driver has ended: for the next call of a phase, again and again."""
+
+    def calls() -> int:
+        return sum(path.endswith(tuple(PHASES.values())) for _, path, _ in proxy.requests)
+
+    while not killer.done and driver.poll() is None:
+        before = calls()
+        wait_for(
+            lambda n=before: killer.done or driver.poll() is not None or calls() > n, f"{what}: the next call", 600
+        )
+
+
 @pytest.mark.soak
+@pytest.mark.usefixtures("spark_home")
 @pytest.mark.parametrize("victim", ["driver", "task", "gateway", "share coordinator"])
 def test_each_record_is_in_the_output_once(own_stack: Stack, name: str, tmp_path: Path, victim: str) -> None:
     """The rows differ at each run, and locks may end while a driver starts again."""
@@ -80,7 +94,7 @@ def test_each_record_is_in_the_output_once(own_stack: Stack, name: str, tmp_path
                     if driver.poll() is not None:
                         driver = driven(tmp_path, "settling", proxy.url, f"{name}-in", name, tmp_path, 60)
                     killer.driver = driver
-                    wait_for(lambda k=killer, d=driver: k.done or d.poll() is not None, f"{victim}, {phase}", 240)
+                    wait_for_kill(killer, driver, proxy, f"{victim}, {phase}")
                     assert killer.done or driver.returncode, "the driver has read everything"
                 killed.append(phase)
             while driver.wait(600) != 0:  # it was killed, or a lock ended on a busy machine
