@@ -59,7 +59,9 @@ export function Charts({ samples, of = "cluster" }) {
       series=${[{ name: "age", value: level("oldest_ready_ms"), kind: "c-warn" }]} />`}</div>`;
 }
 
-const Tile = ({ name, value, kind = "", values = [] }) => html`<div class="tile ${kind}"><dt>${name}</dt><dd>${value}</dd>
+const COUNTS = { Backlog: "From the first record that is not finished to the end of the log: those finished in between count, too." };
+const Tile = ({ name, value, kind = "", values = [] }) => html`<div class="tile ${kind}"><dt title=${COUNTS[name]}>${name}</dt>
+  <dd>${value}</dd>
   ${values.length > 1 && html`<${Spark} values=${values} />`}</div>`;
 export function Tiles({ samples, of = "cluster" }) {
   const points = samples.data?.points ?? [], step = samples.data?.step_ms ?? 10_000, last = points.at(-1) ?? {};
