@@ -26,7 +26,7 @@ HERE: Final = Path(__file__).parent
 TOOLS: Final = HERE.parents[1] / "dist/browser"
 SIZES: Final = {"desktop": (1280, 860, False), "phone": (390, 844, True), "picture": (1280, 696, False)}
 REFUSED: Final = "Failed to load resource"
-CHECKS: Final = 9
+CHECKS: Final = 10
 ASKED: Final = "sharequeue_http_request_seconds_count{"
 MOST_ASKED: Final = 150
 """Requests of a page in a minute."""
