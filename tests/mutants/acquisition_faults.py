@@ -147,7 +147,7 @@ MUTANTS = [
         ),
         (
             "13 offsets without a record are archived",
-            "                    part.become(ARCHIVED)\n",
+            "                    window.archive(window.cut_out(run, first, last))\n",
             "",
         ),
         (

@@ -239,8 +239,8 @@ MUTANTS = [
         ),
         (
             "12 a log start archives available records below it",
-            "                part.become(ARCHIVED)\n                self.count_terminal(part, 1)\n\n    def advance",
-            "                self.count_terminal(part, 1)\n\n    def advance",
+            "        run.become(ARCHIVED)\n        self.count_terminal(run, 1)\n",
+            "        self.count_terminal(run, 1)\n",
         ),
         (
             "15 the span runs from the start offset to the end",

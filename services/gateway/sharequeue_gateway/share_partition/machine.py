@@ -189,12 +189,17 @@ class SharePartition(PendingRecords):
                 self.forgive(part, forgiving)
             else:
                 part.released = acknowledge_type is AcknowledgeType.RELEASE
-            if target is AVAILABLE and batch.delay_ms is None and batch.begun:  # as the group's settings say
-                part.available_at_ms = self.retry_at_ms(part, call.now_ms, call.now_ms)
-            elif target is AVAILABLE:
-                part.available_at_ms = call.now_ms + batch.delay_ms if batch.delay_ms else 0
+            if target is AVAILABLE:
+                part.available_at_ms = self._released_until_ms(part, batch, call.now_ms)
             part.cause = REJECTED if acknowledge_type is AcknowledgeType.REJECT else LIMIT_EXCEEDED
             self.begin(part, target, call.write)
+
+    def _released_until_ms(self, run: Run, batch: AcknowledgementBatch, now_ms: int) -> int:
+        """The end of the wait after a release; 0: none. Without a delay of its own it waits as the group's settings
+        say, unless the delivery was never begun."""
+        if batch.delay_ms is None and batch.begun:
+            return self.retry_at_ms(run, now_ms, now_ms)
+        return now_ms + batch.delay_ms if batch.delay_ms else 0
 
     def _forgiving(self, acknowledge_type: AcknowledgeType, run: Run, seen: bool) -> int:
         """Return whether an acknowledgement of records that were never begun forgives their delivery.

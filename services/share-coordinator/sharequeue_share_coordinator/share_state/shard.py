@@ -201,9 +201,7 @@ def write(
         return _fenced(request.partition, leader_epoch, state)
     if state_epoch < state.state_epoch:
         return _old_state(request.partition, state_epoch, state)
-    # a later snapshot hides whether the state still has what the leader stored: then it has not
-    first, last = version_of(state.snapshot_epoch, 0), version_of(state.snapshot_epoch, state.updates)
-    if request.store not in ("", store) and not first <= request.version <= last:
+    if request.store not in ("", store) and not _has_version(state, request.version):
         message = f"PostgreSQL was started again, and the state has no version {request.version} any more"
         return fault(request.partition, FencedStateEpoch, message)
     if topic is not None:
@@ -269,6 +267,11 @@ def page_of(
 
 def version_of(snapshot_epoch: int, updates: int) -> int:
     return (snapshot_epoch << 31) + updates
+
+
+def _has_version(state: KeyState, version: int) -> bool:
+    """Return whether a state still has what a leader stored. A later snapshot of it hides that: then it has not."""
+    return version_of(state.snapshot_epoch, 0) <= version <= version_of(state.snapshot_epoch, state.updates)
 
 
 def _delivery_complete_count(state: KeyState, request: PartitionState) -> int:
