@@ -164,8 +164,10 @@ class IdempotentProducer:
 
     async def close(self) -> None:
         """End; calls that wait get an error."""
-        for task in [*self._running.values(), *(sender.task for sender in self._nodes.values() if sender.task)]:
+        tasks = [*self._running.values(), *(sender.task for sender in self._nodes.values() if sender.task)]
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, line: Line) -> None:
         """Append until no call of a partition waits."""

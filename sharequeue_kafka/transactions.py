@@ -270,8 +270,10 @@ class TransactionalSlots:
 
     async def close(self) -> None:
         """End; the coordinator aborts what is open."""
+        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for lane in self._lanes.values():
-            if lane.task is not None:
-                lane.task.cancel()
             for call in lane.waiting:
                 call.refuse(KafkaError.unreached("", "the producer is closed"))

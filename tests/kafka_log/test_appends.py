@@ -2,18 +2,21 @@
 
 import asyncio
 import gc
+import random
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sharequeue_gateway.kafka_log import intent_store
+from sharequeue_gateway.kafka_log import intent_store, once
 from sharequeue_gateway.kafka_log.log import KafkaRecordLog
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 
-from sharequeue_http.forms.errors import InvalidRequest
+from sharequeue.repeats import Every
+from sharequeue_http.forms.errors import InvalidRequest, TooLarge
 from sharequeue_kafka.cluster import Place
 from sharequeue_kafka.errors import KafkaError
+from sharequeue_kafka.transactions import TransactionalSlots
 from tests.kafka_log.brokers import Brokers
 from tests.kafka_log.clusters import cluster_of, new_topic, read
 from tests.kafka_log.record_logs import open_log
@@ -72,6 +75,21 @@ class Killed(BaseException):
     """Stands for the end of a process: nothing behind it happens."""
 
 
+async def cut_off_at(step: str, log: KafkaRecordLog, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Append with the key `step`, and end at this step: when the intent is durable, or after the commit."""
+    append = log.once._slots.append
+
+    async def cut_off(*arguments: Any, **named: Any) -> Any:
+        if step == "commit":
+            await append(*arguments, **named)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log.once._slots, "append", cut_off)
+        with pytest.raises(Killed):
+            await produce(log, place, step)
+
+
 @pytest.mark.parametrize("step", ["intent", "commit"])
 def test_an_append_that_was_cut_off_happens_once(
     kafka: Brokers, database: str, step: str, monkeypatch: pytest.MonkeyPatch
@@ -79,17 +97,7 @@ def test_an_append_that_was_cut_off_happens_once(
     async def play() -> None:
         async with cluster_of(kafka) as cluster, open_log(kafka, database) as one, open_log(kafka, database) as two:
             _, (place,) = await new_topic(cluster)
-            append = one.once._slots.append
-
-            async def cut_off(*arguments: Any, **named: Any) -> Any:
-                if step == "commit":
-                    await append(*arguments, **named)
-                raise Killed
-
-            monkeypatch.setattr(one.once._slots, "append", cut_off)
-            with pytest.raises(Killed):
-                await produce(one, place, step)
-            monkeypatch.undo()
+            await cut_off_at(step, one, place, monkeypatch)
             assert (await produce(two, place, step)).answer == b'{"offset":0}'
             assert len(await read(cluster, place, committed=True)) == len(TAILS)
             assert await two.database.query(intent_store.find_old, 0, 9) == []
@@ -123,5 +131,87 @@ def test_a_fenced_append_writes_nothing(kafka: Brokers, database: str, monkeypat
             assert (await first).answer == second.answer == b'{"offset":0}'
             assert len(await read(cluster, place, committed=True)) == len(TAILS)
             assert [fault.definite for fault in faults] == [True]
+
+    run(play())
+
+
+@pytest.mark.parametrize("step", ["intent", "commit"])
+def test_what_retention_has_removed_is_not_appended_again(
+    kafka: Brokers, database: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster, open_log(kafka, database) as one, open_log(kafka, database) as two:
+            _, (place,) = await new_topic(cluster)
+            await cut_off_at(step, one, place, monkeypatch)
+            await two.appender.append([PartitionAppend(*place, list(TAILS), 2)])
+            await two.delete_records(place.topic_id, {0: -1})
+            assert (await produce(two, place, step)).answer == (await produce(one, place, step)).answer
+            assert await two.appender.first_answer(key_of(place, step)) == b'{"offset":0}'
+            start = (await cluster.list_offsets([place], "earliest"))[place]
+            assert not isinstance(start, KafkaError)
+            assert await read(cluster, place, start.offset) == []
+
+    run(play())
+
+
+def test_the_sweep_settles_what_was_left_open(kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(once, "SWEPT_MS", 0)
+    monkeypatch.setattr(once, "SWEEP_PAUSE_S", 0.05)
+
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster, open_log(kafka, database) as one:
+            _, (place,) = await new_topic(cluster)
+            await cut_off_at("commit", one, place, monkeypatch)
+            async for _ in Every(0.05):
+                if await one.appender.first_answer(key_of(place, "commit")) is not None:
+                    break
+            assert await one.appender.first_answer(key_of(place, "commit")) == b'{"offset":0}'
+            assert await one.database.query(intent_store.find_old, 0, 9) == []
+
+    run(play())
+
+
+def test_a_part_that_is_refused_refuses_the_other_parts_and_no_other_append(kafka: Brokers, database: str) -> None:
+    """All are in one transaction, so each is tried again by itself."""
+    large = b',"timestamp_ms":1,"key":null,"value":"%s"}' % random.Random(1).randbytes(2000).hex().encode()
+
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster, open_log(kafka, database) as log:
+            _, places = await new_topic(cluster, 2, max_message_bytes="1000")
+            slots = log.once._slots = TransactionalSlots(cluster, [f"slot-{uuid.uuid4()}"])
+            first = asyncio.create_task(produce(log, places[0], "first"))
+            good = [PartitionAppend(*place, list(TAILS), 2) for place in places]
+            parts = [good[0], PartitionAppend(*places[1], [large], 2)]
+            appends = [(good, "good"), (parts, "bad"), (good[:1], "also good")]
+            asked = [log.appender.append(part, key_of(places[0], name)) for part, name in appends]
+            made, refused, also = await asyncio.gather(*asked, return_exceptions=True)
+            await first
+            assert isinstance(refused, TooLarge)
+            assert isinstance(made, AppendResult)
+            assert isinstance(also, AppendResult)
+            assert await log.appender.first_answer(key_of(places[0], "bad")) is None
+            assert [len(await read(cluster, place, committed=True)) for place in places] == [6, 2]
+            assert await log.database.query(intent_store.find_old, 0, 9) == []
+            await slots.close()
+
+    run(play())
+
+
+def test_a_log_that_closes_leaves_no_append_running(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster:
+            _, (place,) = await new_topic(cluster)
+            async with open_log(kafka, database) as log:
+                under_way = asyncio.Event()
+
+                async def endless(*_: Any, **__: Any) -> Any:
+                    under_way.set()
+                    await asyncio.Event().wait()
+
+                log.once._slots.append = endless  # type: ignore[method-assign]
+                asked = asyncio.create_task(produce(log, place, "closed"))
+                await under_way.wait()
+            assert not log.once._tasks
+            await asyncio.wait([asked])
 
     run(play())

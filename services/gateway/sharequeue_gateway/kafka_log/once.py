@@ -4,7 +4,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from sharequeue import background
 from sharequeue.protocol.errors import StorageError
@@ -209,8 +209,10 @@ class AppendOnce:
 
     # Looks
 
-    async def _ends(self, places: Sequence[Place], *, committed: bool = False) -> dict[Place, LogOffset]:
-        found = await self._cluster.list_offsets(places, "latest", committed)
+    async def _ends(
+        self, places: Sequence[Place], which: Literal["earliest", "latest"] = "latest", *, committed: bool = False
+    ) -> dict[Place, LogOffset]:
+        found = await self._cluster.list_offsets(places, which, committed)
         ends: dict[Place, LogOffset] = {}
         for place, end in found.items():
             if isinstance(end, KafkaError):
@@ -234,11 +236,14 @@ class AppendOnce:
                 await self._find(place, part, ends[place].offset, intent.intent_id.encode())
                 for place, part in zip(places, intent.parts, strict=True)
             ]
+            starts = await self._ends(places, "earliest")
         except KafkaError as fault:
             if fault.name in MISSING:
                 return None
             raise
-        if all(offset is None for offset in found):
+        # what would lie below every log start counts as appended: an append in its time would be removed by now
+        removed = all(starts[place].offset > part.end for place, part in zip(places, intent.parts, strict=True))
+        if all(offset is None for offset in found) and not (removed and intent.kind is Kind.KEYED):
             return None
         # one transaction wrote all records: a part without them lost them since, and had them at its noted end or above
         return [part.end if offset is None else offset for offset, part in zip(found, intent.parts, strict=True)]
@@ -301,4 +306,8 @@ class AppendOnce:
             log.info("settled an append to Kafka", extra=fields(**named, appended=base_offsets is not None))
 
     async def close(self) -> None:
+        """End. What is under way ends in doubt: its intent stays for the sweep of another gateway."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._slots.close()
