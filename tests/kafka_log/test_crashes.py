@@ -116,5 +116,5 @@ def test_a_key_appends_once_while_gateways_and_broker_are_killed_and_paused(
     assert len(history.troubles) >= count
     assert requests == answered
     violations = list(produced_is_kept(Known(history)))
-    assert not violations, f"seed {seed}: {report(history, violations)}"
+    assert not violations, f"seed {seed}: {report(history, violations)}\n" + "\n".join(kafka.skipped_ends())
     assert not run.nemesis.complaints, "\n".join(run.nemesis.complaints)
