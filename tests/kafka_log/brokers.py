@@ -28,8 +28,9 @@ CAN_CUT: Final = os.geteuid() == 0 and shutil.which("iptables") is not None
 
 def jars(version: str = VERSION) -> Path:
     """Fetch the jars of a broker, once. Raises: RuntimeError."""
-    folder = ROOT / "dist/kafka-log" / version
-    if not (folder / "fetched").exists():
+    folder, pom = ROOT / "dist/kafka-log" / version, (ROOT / "tests/kafka/pom.xml").read_bytes()
+    fetched = folder / "fetched"
+    if not fetched.exists() or fetched.read_bytes() != pom:
         command = ("mvn", "--quiet", "--batch-mode", "dependency:copy-dependencies", f"-Dkafka.version={version}")
         done = subprocess.run(
             (*command, f"-DoutputDirectory={folder}"),
@@ -41,7 +42,7 @@ def jars(version: str = VERSION) -> Path:
         )
         if done.returncode:
             raise RuntimeError(f"Maven cannot fetch the broker:\n{done.stdout[-4000:]}")
-        (folder / "fetched").touch()
+        fetched.write_bytes(pom)
     return folder
 
 

@@ -1,19 +1,28 @@
 """What docs/kafka.md shows and says: the stack beside a broker, by the command of the page."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
 
 from tests.http.calls import wait_until
-from tests.kafka_log.brokers import ROOT, Brokers
+from tests.kafka_log.brokers import NEWEST, ROOT, Brokers, jars
+from tests.system.test_readme import PRINTED_URL, blocks, matches
+
+TOOLS: Final = {
+    "kafka-topics.sh": "TopicCommand",
+    "kafka-console-producer.sh": "ConsoleProducer",
+    "kafka-console-consumer.sh": "consumer.ConsoleConsumer",
+}
 
 
 @pytest.fixture
@@ -32,6 +41,26 @@ def gateway(kafka: Brokers, tmp_path: Path) -> Iterator[httpx.Client]:
     finally:
         up.send_signal(signal.SIGTERM)
         up.wait(60)
+
+
+def test_the_tour_prints_what_it_shows(kafka: Brokers, gateway: httpx.Client, tmp_path: Path) -> None:
+    """Kafka's own tools write and read, from the jars that the broker is started with."""
+    java = f'java -Dorg.slf4j.simpleLogger.defaultLogLevel=error -XX:TieredStopAtLevel=1 -cp "{jars(NEWEST)}/*"'
+    for name, tool in TOOLS.items():
+        script = tmp_path / name
+        script.write_text(f'#!/bin/sh\nexec {java} org.apache.kafka.tools.{tool} "$@"\n')
+        script.chmod(0o755)
+    url = str(gateway.base_url).rstrip("/")
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    found = blocks((ROOT / "docs/kafka.md").read_text())
+    assert [language for language, _ in found] == ["sh", *["sh", "json"] * 4]
+    for (language, command), (kind, shown) in pairwise([*found, ("sh", "")]):
+        if language == "sh":
+            played = command.replace("127.0.0.1:9092", kafka.address).replace(PRINTED_URL, url)
+            shell = ["bash", "-ec", played]
+            run = subprocess.run(shell, env=environment, check=False, capture_output=True, text=True)
+            assert run.returncode == 0, f"{command}\n{run.stderr}"
+            assert kind == "sh" or matches(shown, "".join(run.stdout.splitlines())), f"{command}\n{run.stdout}"
 
 
 def call(gateway: httpx.Client, path: str, body: Any, status: int = 200, **headers: str) -> Any:

@@ -15,6 +15,8 @@ RUN_BY = {
     ("docs/client.md", "python"): "tests/system/test_client_page.py",
     ("docs/dead-letters.md", "sh"): "tests/system/test_pages.py",
     ("docs/dead-letters.md", "json"): "tests/system/test_pages.py",
+    ("docs/kafka.md", "sh"): "tests/kafka_log/test_page.py",
+    ("docs/kafka.md", "json"): "tests/kafka_log/test_page.py",
     ("docs/migrating.md", "python"): "tests/system/test_pages.py",
     ("docs/pipeline-recipes.md", "sh"): "tests/pipeline/test_recipes.py",
     ("docs/pipeline-recipes.md", "python"): "tests/pipeline/test_recipes.py",
