@@ -125,7 +125,14 @@ public final class Broker {
         System.setOut(System.err); // what the broker prints is no answer
         boolean runs = arguments[0].matches("\\d+");
         int port = runs ? Integer.parseInt(arguments[0]) : start(Path.of(arguments[0]));
-        Broker broker = new Broker(port);
+        Broker broker;
+        try {
+            broker = new Broker(port);
+        } catch (Exception fault) { // the threads of the broker would outlive this one
+            fault.printStackTrace();
+            Runtime.getRuntime().halt(1);
+            return;
+        }
         answers.println(JSON.createObjectNode().put("version", AppInfoParser.getVersion()));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -163,6 +170,9 @@ public final class Broker {
         }
         settings.put("transaction.state.log.min.isr", "1");
         settings.put("share.coordinator.state.topic.min.isr", "1");
+        settings.put("controller.quorum.fetch.timeout.ms", "6000"); // a busy machine is slower than Kafka's times
+        settings.put("controller.quorum.election.timeout.ms", "3000");
+        settings.put("controller.quorum.request.timeout.ms", "6000");
         settings.put("group.share.session.timeout.ms", "60000");
         settings.put("group.share.assignment.interval.ms", "0");
         Path file = home.resolve("server.properties");
