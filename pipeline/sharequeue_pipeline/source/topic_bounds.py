@@ -15,28 +15,16 @@ def log_of(gateway: GatewayClient, topics: TopicNames, *, committed: bool = Fals
         described = {topic: found for topic, found in found_now.items() if found is not None}
     else:
         described = {topic: found or gateway.describe(topic) for topic, found in found_now.items()}
-    return Log(
-        {topic: found.topic_id for topic, found in described.items()},
-        {
-            (topic, entry.partition): (
-                entry.log_start_offset,
-                entry.last_stable_offset if committed else entry.log_end_offset,
-            )
-            for topic, found in described.items()
-            for entry in found.partitions
-        },
-        {
-            (topic, entry.partition): entry.log_end_offset
-            for topic, found in described.items()
-            for entry in found.partitions
-        },
-    )
+    places = {(topic, entry.partition): entry for topic, found in described.items() for entry in found.partitions}
+    ends = {place: entry.log_end_offset for place, entry in places.items()}
+    stable = {place: entry.last_stable_offset for place, entry in places.items()} if committed else ends
+    bounds = {place: (entry.log_start_offset, stable[place]) for place, entry in places.items()}
+    return Log({topic: found.topic_id for topic, found in described.items()}, bounds, ends)
 
 
-def bounds_of(gateway: GatewayClient, topics: TopicNames, *, committed: bool = False) -> Bounds:
-    """Log start and log end of every partition of the topics;
-    `committed`: the last stable offset in place of the end."""
-    return log_of(gateway, topics, committed=committed).bounds
+def bounds_of(gateway: GatewayClient, topics: TopicNames) -> Bounds:
+    """Log start and log end of every partition of the topics."""
+    return log_of(gateway, topics).bounds
 
 
 def starts_of(gateway: GatewayClient, options: SourceOptions, bounds: Bounds) -> dict[Place, int]:
