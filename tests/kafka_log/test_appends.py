@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import random
 import uuid
 from collections.abc import Callable
@@ -13,12 +14,12 @@ from sharequeue_gateway.kafka_log.log import KafkaRecordLog
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 
 from sharequeue.repeats import Every
-from sharequeue_http.forms.errors import InvalidRequest, TooLarge
+from sharequeue_http.forms.errors import InvalidRequest, RequestTimedOut, TooLarge
 from sharequeue_kafka.cluster import Place
 from sharequeue_kafka.errors import KafkaError
-from sharequeue_kafka.transactions import TransactionalSlots
+from sharequeue_kafka.transactions import Lane, TransactionalSlots
 from tests.kafka_log.brokers import Brokers
-from tests.kafka_log.clusters import cluster_of, new_topic, read
+from tests.kafka_log.clusters import cluster_of, foreign, new_topic, read
 from tests.kafka_log.record_logs import open_log
 from tests.kafka_log.test_record_log import run
 
@@ -101,6 +102,47 @@ def test_an_append_that_was_cut_off_happens_once(
             assert (await produce(two, place, step)).answer == b'{"offset":0}'
             assert len(await read(cluster, place, committed=True)) == len(TAILS)
             assert await two.database.query(intent_store.find_old, 0, 9) == []
+
+    run(play())
+
+
+def test_an_append_whose_end_is_not_in_the_log_is_not_answered(
+    kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a crash of the broker that has confirmed the commit: the transaction is open, and a repeat aborts it."""
+
+    async def confirmed(*_: Any) -> None:
+        pass
+
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster, open_log(kafka, database) as log:
+            _, (place,) = await new_topic(cluster)
+            with monkeypatch.context() as patched:
+                patched.setattr(Lane, "_commit", confirmed)
+                patched.setattr(log.once, "_deadline_s", 1.0)
+                with pytest.raises(RequestTimedOut, match="its end is not in the log yet") as refused:
+                    await produce(log, place, "lost")
+                assert not refused.value.definite
+            offset = json.loads((await produce(log, place, "lost")).answer or b"")["offset"]
+            assert offset == len(TAILS) + 1  # behind the records and the marker of the first try
+            assert [each.offset for each in await read(cluster, place, committed=True)] == [offset, offset + 1]
+
+    run(play())
+
+
+def test_an_append_behind_a_foreign_transaction_is_answered(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        name_of_producer = f"foreign-{uuid.uuid4()}"
+        async with (
+            cluster_of(kafka) as cluster,
+            open_log(kafka, database) as log,
+            foreign(kafka, transactional_id=name_of_producer) as producer,
+        ):
+            name, (place,) = await new_topic(cluster)
+            await producer.begin_transaction()
+            await producer.send_and_wait(name, b"open")
+            assert (await produce(log, place, "behind")).answer == b'{"offset":1}'
+            await producer.commit_transaction()
 
     run(play())
 

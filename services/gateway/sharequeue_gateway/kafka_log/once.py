@@ -161,7 +161,34 @@ class AppendOnce:
         except KafkaError as fault:
             return await self._failed(intent, fault)
         base_offsets = [offsets[place] for place in places]
+        await self._await_markers(places, intent, base_offsets)
         return Done(base_offsets) if await self._end(intent, base_offsets) else None
+
+    async def _await_markers(self, places: Sequence[Place], intent: Intent, base_offsets: Sequence[int]) -> None:
+        """Wait until the end of the transaction is in each log: a broker that dies after it has confirmed a commit may
+        come back without that. Records of ours at the last stable offset have no end yet. If an open transaction of
+        another producer lies before them, nobody sees theirs, and nothing waits.
+
+        Raises: RequestTimedOut: the intent stays open.
+        """
+        tries = Tries(INTENT, self._deadline_s / 2)
+        ours = [
+            (place, range(base, base + part.records))
+            for place, base, part in zip(places, base_offsets, intent.parts, strict=True)
+        ]
+        try:
+            while True:
+                stable = await self._stable(places)
+                if not any(stable[place].offset in offsets for place, offsets in ours):
+                    return
+                if not await tries.pause():
+                    raise RequestTimedOut(
+                        "Kafka has confirmed the append, and its end is not in the log yet: repeat it"
+                    )
+        except KafkaError as fault:
+            raise RequestTimedOut(
+                f"Kafka has confirmed the append, and does not show it yet: repeat it ({fault})"
+            ) from fault
 
     async def _failed(self, intent: Intent, fault: KafkaError) -> Done | None:
         """Find out what became of an append that failed. Returns and raises: as `_try`."""
