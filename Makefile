@@ -120,7 +120,7 @@ smoke: install ## One short run each of what needs Go, Node.js, Maven, Chromium 
 kafka-test: install ## The same random scripts of transactions on a real Kafka broker and here; needs Java 17 with Maven
 	$(BIN)/python -m tests.kafka --scripts $(SCRIPTS) $(if $(SEED),--seed $(SEED))
 
-kafka-log-test: ON_KAFKA = $(addprefix http/test_,fetch_and_acknowledge backoff acknowledgements reading_on priority dead_letters) system/test_locks_outlive_a_crash
+kafka-log-test: ON_KAFKA = $(addprefix http/test_,fetch_and_acknowledge backoff acknowledgements reading_on priority dead_letters produce) system/test_locks_outlive_a_crash
 kafka-log-test: install ## The client of Kafka and the log in Kafka on real brokers; needs Java 17 with Maven
 	$(BIN)/pytest -q tests/kafka_log -m "not soak"
 	KAFKA_LOG=1 $(BIN)/pytest -q $(ON_KAFKA:%=tests/%.py)
