@@ -306,7 +306,7 @@ class RecordLog(Protocol):
 
     @property
     def trouble(self) -> str:
-        """What keeps a store of the log from answering; "" if nothing is known."""
+        """Say what keeps a store of the log from answering; "" if nothing is known."""
 
     # Repairs
 
