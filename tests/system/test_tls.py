@@ -143,15 +143,18 @@ def test_a_service_does_not_call_one_whose_certificate_is_not_right(secure: Secu
 def test_a_changed_certificate_is_taken_and_a_broken_one_is_not(secure: SecureStack) -> None:
     secure.start("SHARE_COORDINATOR")
 
-    def served() -> str | None:
+    def shown() -> str:
         trusted = ssl.create_default_context(cafile=str(secure.authority.file))
         host, port = secure.urls["SHARE_COORDINATOR"].removeprefix("https://").split(":")
+        with (
+            socket.create_connection((host, int(port)), 60) as plain,
+            trusted.wrap_socket(plain, server_hostname=host) as tls,
+        ):
+            return str((tls.getpeercert() or {})["serialNumber"])
+
+    def served() -> str | None:
         try:
-            with (
-                socket.create_connection((host, int(port)), 60) as plain,
-                trusted.wrap_socket(plain, server_hostname=host) as tls,
-            ):
-                return str((tls.getpeercert() or {})["serialNumber"])
+            return shown()
         except OSError:
             return None
 
@@ -164,7 +167,7 @@ def test_a_changed_certificate_is_taken_and_a_broken_one_is_not(secure: SecureSt
     good = secure.pair[1].read_bytes()
     secure.pair[1].write_text("no key")
     wait_until(lambda: logged("is not used"))
-    assert served() == first
+    assert shown() == first
     secure.pair[1].write_bytes(good)
     secure.authority.pair("localhost", "localhost")
     wait_until(lambda: served() not in (None, first))
