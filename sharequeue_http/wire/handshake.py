@@ -62,10 +62,10 @@ class Handshake(asyncio.Protocol):
         self, starting: "asyncio.Task[asyncio.Transport | None]", transport: asyncio.Transport
     ) -> asyncio.Transport | None:
         """Give TLS what the client sent before TLS began: uvloop reads at once."""
+        await asyncio.sleep(0)  # TLS has taken the transport: until then bytes may come here
+        await asyncio.sleep(0)  # and is ready for bytes
         early, self._early = self._early, b""
         if early:
-            await asyncio.sleep(0)  # TLS has taken the transport
-            await asyncio.sleep(0)  # and is ready for bytes
             tls: Any = transport.get_protocol()  # a BufferedProtocol, by its methods
             while early and not transport.is_closing():
                 room = tls.get_buffer(len(early))

@@ -12,6 +12,7 @@ import pytest
 
 from sharequeue_http.calling.connections import ConnectionLost, Connections
 from sharequeue_http.limits import HttpLimits
+from sharequeue_http.wire.handshake import Handshake
 from tests.http.calls import wait_until
 from tests.sharequeue_http.edge_server import MAX_REQUEST_BYTES, edge_server
 from tests.sharequeue_http.test_client import get
@@ -79,3 +80,23 @@ def test_a_client_that_speaks_no_tls_is_closed() -> None:
         url = f"https://localhost:{server.port}/connection"
         assert httpx.get(url, verify=trusted, timeout=60).status_code == 200
         wait_until(lambda: not server.server.server_state.connections)
+
+
+def test_bytes_that_come_just_before_tls_begins_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client's hello may arrive in the turn of the loop in which its connection has asked for TLS."""
+    outgoing = ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    hello, made = outgoing.read(), Handshake.connection_made
+
+    def connection_made(self: Handshake, transport: asyncio.Transport) -> None:
+        made(self, transport)
+        asyncio.get_running_loop().call_soon(self.data_received, hello)
+
+    monkeypatch.setattr(Handshake, "connection_made", connection_made)
+    with (
+        edge_server(HttpLimits(head_timeout_ms=2000), tls=certified()) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as plain,
+    ):
+        assert plain.recv(2) == b"\x16\x03", "the server's part of the handshake"
