@@ -315,7 +315,7 @@ async def test_a_periodic_task_runs_at_its_times(
         gateway.http.patch(path, json={"run": True}).raise_for_status()
         count = len(times)
         await until(lambda: len(times) > count)
-    assert "made the schedule" not in caplog.text
+    assert f"made the schedule {name} of" not in caplog.text
 
 
 @in_event_loop

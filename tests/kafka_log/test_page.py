@@ -54,6 +54,8 @@ def test_the_tour_prints_what_it_shows(kafka: Brokers, gateway: httpx.Client, tm
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     found = blocks((ROOT / "docs/kafka.md").read_text())
     assert [language for language, _ in found] == ["sh", *["sh", "json"] * 4]
+    gateway.delete("/v1/topics/orders")  # of another test on this broker
+    wait_until(lambda: gateway.get("/v1/topics/orders").status_code == 404)
     for (language, command), (kind, shown) in pairwise([*found, ("sh", "")]):
         if language == "sh":
             played = command.replace("127.0.0.1:9092", kafka.address).replace(PRINTED_URL, url)
