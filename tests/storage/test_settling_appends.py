@@ -12,6 +12,7 @@ from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.transactions import settlements, transaction_store
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
+from sharequeue_gateway.record_log.transactions.transaction_rules import TERMINATE
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
 from sharequeue.protocol.errors import ConcurrentTransactions, InvalidTxnState
@@ -104,6 +105,24 @@ async def test_what_is_in_the_way_of_the_one_statement_is_found(database: str, i
             assert (await settle(log, transaction_id, topic, key=key)).base_offsets == [3]
             assert await unapplied(log, transaction_id) == 1
             assert await read_all(log, topic) == ["a", "b", "first", "result"]
+
+
+@pytest.mark.parametrize("end", ["its time has passed", "an operator has ended it"])
+async def test_a_transaction_that_is_over_settles_and_appends_nothing(database: str, end: str) -> None:
+    topic = new_topic()
+    async with PostgresRecordLogs(database).open(transactions=NO_SWEEP) as log, session(database) as admin:
+        await append(log, topic, "ab")
+        transaction_id = await begin(log)
+        if end == "an operator has ended it":
+            await log.transactions.end(transaction_id, TERMINATE)
+        else:
+            passed = "UPDATE log.transactions SET deadline = clock_timestamp() WHERE transaction_id = $1"
+            await admin.execute(passed, transaction_id)
+        with pytest.raises(InvalidTxnState):
+            await settle(log, transaction_id, topic, key=key_of(topic, "k", b"1"))
+        assert await unapplied(log, transaction_id) == 0
+        assert await read_all(log, topic) == ["a", "b"]
+        assert await log.appender.first_answer(key_of(topic, "k", b"1")) is None
 
 
 @pytest.mark.parametrize("keyed", [False, True])
