@@ -179,7 +179,7 @@ class KafkaRecordLog:
         return -1 if known is None else known.log_start_offset
 
     def hear_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
-        if self.reads.cache.log_end_offset((topic_id, partition)) >= 0:  # an append alone is no use of the partition
+        if self.reads.cache.log_end_offset((topic_id, partition)) >= 0:  # known, but this does not count as a read
             self.reads.learn((topic_id, partition), -1, log_end_offset, -1)
 
     async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:

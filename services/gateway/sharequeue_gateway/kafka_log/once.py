@@ -37,7 +37,7 @@ SWEPT_AT_ONCE: Final = 100
 SWEEP_PAUSE_S: Final = 1.0
 LOOK_BYTES: Final = 1 << 20
 _UNWRITTEN: Final = {Kind.LETTERS: "dead letters cannot be written"}
-"""What an operator reads if PostgreSQL refuses an intent or its outcome, where that is not the same as for a key."""
+"""The error of an intent that PostgreSQL refuses to store or to end; kinds without one have that of an append."""
 
 Finish = Callable[[Connection, Intent, Sequence[int]], Awaitable[None]]
 """Writes the outcome of an intent whose records have these base offsets, in the transaction that removes it."""
@@ -268,7 +268,7 @@ class AppendOnce:
             if fault.name in MISSING:
                 return None
             raise
-        # what would lie below every log start counts as appended: an append in its time would be removed by now
+        # retention has passed the noted ends: an append in its time would be removed by now, so it counts as appended
         removed = all(starts[place].offset > part.end for place, part in zip(places, intent.parts, strict=True))
         if all(offset is None for offset in found) and not (removed and intent.kind is Kind.KEYED):
             return None
@@ -333,7 +333,7 @@ class AppendOnce:
             log.info("settled an append to Kafka", extra=fields(**named, appended=base_offsets is not None))
 
     async def close(self) -> None:
-        """End. What is under way ends in doubt: its intent stays for the sweep of another gateway."""
+        """End all appends that run. Their intents stay for the sweep of another gateway."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
