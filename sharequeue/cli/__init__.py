@@ -60,16 +60,17 @@ class Main(Commands):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """As click does it. But wrong usage is reported as JSON if --json is given, and Ctrl-C exits with 130."""
+        """As click does it. But with --json or --jsonl wrong usage is reported as JSON, and Ctrl-C exits with 130."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, **extra)
         arguments = list(sys.argv[1:] if args is None else args)
         if arguments[:1] == ["help"]:
             arguments = [*arguments[1:], "--help"]
+        as_json = not {"--json", "--jsonl"}.isdisjoint(arguments)
         try:
             sys.exit(super().main(arguments, prog_name, complete_var, False, **extra))
         except click.UsageError as fault:
-            if "--json" in arguments:
+            if as_json:
                 complain(fault.format_message(), as_json=True, code="WRONG_USAGE")
             else:
                 fault.show()
@@ -81,7 +82,7 @@ class Main(Commands):
             with contextlib.suppress(OSError):  # what is buffered cannot be written either, and Python would say so
                 sys.stdout.close()
             what = "the output cannot be written" if fault.filename is None else fault.filename
-            complain(f"{what}: {fault.strerror or fault}", as_json="--json" in arguments)
+            complain(f"{what}: {fault.strerror or fault}", as_json=as_json)
             sys.exit(1)
         except click.Abort as abort:
             if isinstance(abort.__cause__, KeyboardInterrupt):

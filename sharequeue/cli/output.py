@@ -1,7 +1,7 @@
 """Used by all commands: the option for the gateway, calls of it, tables, JSON, messages and exit codes.
 
-Data goes to stdout, messages to stderr. With --json both are JSON. Exit codes: 0 done, 1 refused or failed, 2 wrong
-usage, 3 the service cannot be reached, 130 interrupted before the work was done.
+Data goes to stdout, messages to stderr. With --json or --jsonl both are JSON. Exit codes: 0 done, 1 refused or failed,
+2 wrong usage, 3 the service cannot be reached, 130 interrupted before the work was done.
 """
 
 import asyncio
@@ -36,6 +36,7 @@ GATEWAY: Final = "http://127.0.0.1:8080"
 NOTHING: Final = "-"
 """An empty cell of a table."""
 
+_JSONL: Final = "sharequeue.cli.jsonl"
 _LENGTH: Final = re.compile(r"([1-9]\d{0,5})([smhd])", re.ASCII)
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -67,9 +68,23 @@ def url_option(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    return click.option("--json", "as_json", is_flag=True, help="print JSON on stdout, and errors as JSON on stderr")(
-        command
+    """Add --json and --jsonl. The command gets `as_json` for either; `echo_json` knows which one was given."""
+    one_line = click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        callback=lambda context, _, given: given or _JSONL in context.meta,
+        help="print JSON on stdout, and errors as JSON on stderr",
     )
+    lines = click.option(
+        "--jsonl",
+        is_flag=True,
+        is_eager=True,  # --json looks whether it was given
+        expose_value=False,
+        callback=lambda context, _, given: context.meta.update({_JSONL: True} if given else {}),
+        help="as --json, with a line for each entry of a list",
+    )
+    return lines(one_line(command))
 
 
 def say(text: str) -> None:
@@ -181,8 +196,19 @@ async def answered(url: str, api: Api, as_json: bool, request: Any = None, **pat
 
 
 def echo_json(answer: object) -> None:
-    """Print JSON on one line: an answer's bytes as the service gave them, or a message."""
-    click.echo(answer if isinstance(answer, bytes) else encode(answer))
+    """Print JSON: an answer's bytes as the service gave them, or a message. It is one line; with --jsonl an answer that
+    begins with a list is a line for each entry of its lists."""
+    document = answer if isinstance(answer, bytes) else encode(answer)
+    for line in _entries(document) if _JSONL in click.get_current_context().meta else (document,):
+        click.echo(line)
+
+
+def _entries(document: bytes) -> Sequence[bytes]:
+    parts = [bytes(part) for part in msgspec.json.decode(document, type=dict[str, msgspec.Raw]).values()]
+    if not (parts and parts[0].startswith(b"[")):
+        return (document,)
+    lists = (msgspec.json.decode(part, type=list[msgspec.Raw]) for part in parts if part.startswith(b"["))
+    return [bytes(entry) for entries in lists for entry in entries]
 
 
 def decode(answer: bytes, api: Api) -> Any:

@@ -1,4 +1,5 @@
-"""Each command that shows something, over a world that has everything in it: as a table, and as the API's JSON."""
+"""Each command that shows something, over a world that has everything in it: as a table, as the API's JSON, and as JSON
+lines."""
 
 import json
 import re
@@ -131,6 +132,8 @@ def single(*fields: str) -> Callable[[Json], list[list[Any]]]:
     return lambda answer: [[answer.get(field) for field in fields]]
 
 
+LISTS = {"list", "--offsets", "in-flight", "activity"}
+"""Words of the commands whose answer is a list."""
 WORK = ("ready", "held", "delayed", "dying", "open_dead_letters", "workers")
 COUNTS = ("produced", "delivered", "accepted", "released", "rejected", "expired")
 
@@ -194,12 +197,15 @@ def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, na
         ),
     }
     for command, (path, expected, without) in shown.items():
-        answer, table, line = {}, b"", b""
+        answer, table, line, lines = {}, b"", b"", []
         while without_ages(answer) != without_ages(answer := good(gateway.http.get(path))):  # counts come late
             table = run(*command).stdout
             (line,) = run(*command, "--json").stdout.splitlines()
+            lines = run(*command, "--jsonl").stdout.splitlines()
         answer.pop("next_page_token", None)
         assert without_ages(json.loads(line)) == without_ages(answer), command
+        entries = [entry for part in answer.values() for entry in part] if LISTS.intersection(command) else [answer]
+        assert without_ages([json.loads(each) for each in lines]) == without_ages(entries), command
         cells = [["-" if cell in (None, "") else str(cell) for cell in row] for row in expected(answer)]
         assert cells, command
         found = rows_of(table, *without)
