@@ -73,7 +73,11 @@ def up(
         raise click.UsageError("give --record-log kafka and --kafka HOST:PORT, or neither")
     own_store = options["postgres_url"] is None or options["redis_url"] is None
     with extra("up" if own_store else "server", "up", *SERVER, as_json=as_json):
+        from sharequeue.service.kafka_settings import LIBRARIES  # noqa: PLC0415
         from sharequeue.stack.stack import Stack, StackError  # noqa: PLC0415 - not on every system
+    if record_log == "kafka":
+        with extra("kafka", "up", *LIBRARIES, as_json=as_json):
+            pass
 
     stack = Stack(
         data_dir,

@@ -20,7 +20,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return made
 
 
-@pytest.mark.soak
 def test_a_record_goes_through_the_installed_stack(installed: Environment, tmp_path: Path) -> None:
     command = str(installed.bin / "sharequeue")
     with Up(tmp_path, tmp_path / "data", command=(command,)) as up:

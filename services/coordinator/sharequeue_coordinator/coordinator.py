@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -23,12 +23,13 @@ from sharequeue_coordinator.groups.share_states import ShareStates
 from sharequeue_coordinator.groups.summaries import Summaries
 from sharequeue_coordinator.groups.totals import Totals
 from sharequeue_coordinator.metadata.access import AccessAdmin
-from sharequeue_coordinator.metadata.kafka_topics import KafkaTopics
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.topic_admin import TopicAdmin
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
-from sharequeue_kafka.cluster import KafkaCluster
+
+if TYPE_CHECKING:
+    from sharequeue_kafka.cluster import KafkaCluster
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class GroupCoordinator:
         max_topics: int = 10_000,
         max_groups: int = 100_000,
         max_share_partitions: int = 20_000_000,
-        kafka: KafkaCluster | None = None,
+        kafka: "KafkaCluster | None" = None,
         kafka_topics: str = "*",
     ) -> None:
         self._database = database
@@ -68,7 +69,7 @@ class GroupCoordinator:
             kafka_defaults=kafka_defaults or kafka is not None,
             topic_gone=self._forget_topic,
         )
-        rooms = TopicAdmin if kafka is None else partial(KafkaTopics, kafka=kafka, shown=kafka_topics)
+        rooms = TopicAdmin if kafka is None else _topics_in(kafka, kafka_topics)
         self.topics: TopicAdmin = rooms(
             database,
             self.metadata,
@@ -134,3 +135,9 @@ class GroupCoordinator:
                 log.warning("changes of topics cannot be finished now", extra=fields(cause=error.detail))
                 await DELETION.pause()
                 self.metadata.look()
+
+
+def _topics_in(kafka: "KafkaCluster", shown: str) -> Any:
+    from sharequeue_coordinator.metadata.kafka_topics import KafkaTopics  # noqa: PLC0415  # its libraries are an extra
+
+    return partial(KafkaTopics, kafka=kafka, shown=shown)

@@ -1,7 +1,7 @@
 """Puts a group coordinator together: its shards, the database, topics and groups, and the calls."""
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sharequeue import postgres_connection
 from sharequeue.clock import Clock
@@ -12,7 +12,6 @@ from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.postgres_connection import Learn
 from sharequeue.protocol.shards import CLUSTER_SHARD
 from sharequeue.service.addresses import node_name, own_url
-from sharequeue.service.kafka_health import ask_kafka
 from sharequeue.service.kafka_settings import kafka_settings
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.service import Service
@@ -22,7 +21,9 @@ from sharequeue_coordinator.database import TRY_WRITE, Database
 from sharequeue_coordinator.http.app import create_group_coordinator_app
 from sharequeue_coordinator.metadata.store import CHANGES_CHANNEL
 from sharequeue_coordinator.settings import Settings
-from sharequeue_kafka.cluster import KafkaCluster
+
+if TYPE_CHECKING:
+    from sharequeue_kafka.cluster import KafkaCluster
 
 NAME: Final = "sharequeue-coordinator"
 SETTINGS: Final = {"idle_in_transaction_session_timeout": "2s", "statement_timeout": "9s"}
@@ -102,16 +103,26 @@ async def prepare(settings: Settings) -> Service:
         coordinator.sessions.watch,
         coordinator.empty_groups.watch,
     )
-    stores = {} if kafka is None else {"kafka": partial(ask_kafka, kafka)}
-    operations = coordinator_operations(database.health, ownership, share_coordinators, stores)
+    operations = coordinator_operations(database.health, ownership, share_coordinators, _stores(kafka))
     return Service(app, ownership.instance.url, loops, operations, stop=stop, close=close)
 
 
-async def _kafka_of(settings: Settings) -> KafkaCluster | None:
+async def _kafka_of(settings: Settings) -> "KafkaCluster | None":
     """Return the cluster whose topics the coordinator has; None: they are in its database."""
     brokers = kafka_settings(settings)
     if brokers is None:
         return None
+    from sharequeue_kafka.cluster import KafkaCluster  # noqa: PLC0415  # its libraries are an extra
+
     kafka = KafkaCluster(brokers)
     await kafka.start()
     return kafka
+
+
+def _stores(kafka: "KafkaCluster | None") -> dict[str, Any]:
+    """Return the checks of `/readyz` of what only some coordinators have."""
+    if kafka is None:
+        return {}
+    from sharequeue.service.kafka_health import ask_kafka  # noqa: PLC0415
+
+    return {"kafka": partial(ask_kafka, kafka)}
