@@ -12,7 +12,7 @@ from sharequeue.client import tracing
 from sharequeue.client.following import FollowingClient
 from sharequeue.client.new_record import NewRecord, encode_record
 from sharequeue.client.scheduling import Scheduled, When, timed
-from sharequeue.client.sending import NO_TERMS, Options, Produced, Sender, Terms, terms_of
+from sharequeue.client.sending import NO_TERMS, Options, Produced, Sender, Terms, terms_of, traced
 from sharequeue.client.transaction import Owner, Transaction
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.scheduled import CancelledRecords, CancelScheduledRequest, ScheduleResponse
@@ -180,7 +180,7 @@ class Producer(Sender):
     async def _schedule(self, topic: str, new: NewRecord, when: When, terms: Terms) -> Scheduled:
         self._check_open()
         span = tracing.start("send", topic, "PRODUCER")
-        record = timed(encode_record(new._replace(headers=tracing.carried(span, new.headers))), when)
+        record = timed(encode_record(traced(new, span, terms)), when)
         try:
             body, _ = await self._client.relay(
                 SCHEDULE,

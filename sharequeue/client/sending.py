@@ -66,6 +66,13 @@ def terms_of(record: NewRecord, unique: Mapping[str, int | str] | None, key: str
     return Terms(b',"unique":' + msgspec.json.encode(message), key)
 
 
+def traced(record: NewRecord, span: tracing.Span, terms: Terms) -> NewRecord:
+    """Return the record with the trace of its span. One with an idempotency key stays: a repeat must be the same."""
+    if span is None or terms.key is not None:
+        return record
+    return record._replace(headers=tracing.carried(span, record.headers))
+
+
 class _Batch:
     """Records of one request. `done` is set when `results` has the place or the error of each."""
 
@@ -195,7 +202,7 @@ class Sender(OneLoop):
         """Put a record into a batch of the same terms. With a key of its own it has a request alone."""
         self._check_open()
         span = tracing.start("send", topic, "PRODUCER")
-        record = encode_record(new._replace(headers=tracing.carried(span, new.headers)) if span else new)
+        record = encode_record(traced(new, span, terms))
         size = len(record) + 1
         await self._wait_for_room(size)
         waiting = self._batches.setdefault(topic, deque())
@@ -237,7 +244,7 @@ class Sender(OneLoop):
         span = tracing.start("send", topic, "PRODUCER")
         for item in records:
             new = item if isinstance(item, NewRecord) else NewRecord(item)
-            record = encode_record(new._replace(headers=tracing.carried(span, new.headers)) if span else new)
+            record = encode_record(traced(new, span, NO_TERMS))
             size = len(record) + 1
             if (
                 batch is None

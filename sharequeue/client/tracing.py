@@ -59,7 +59,7 @@ def start(
 
 def carried(span: Span, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
     """The headers of a record, with the context of the span that sends it. A `traceparent` of the program stays."""
-    if span is None or (headers is not None and "traceparent" in headers):
+    if headers is not None and "traceparent" in headers:
         return headers
     made = dict(headers or {})
     _propagator().inject(made, context=sys.modules["opentelemetry.trace"].set_span_in_context(span))

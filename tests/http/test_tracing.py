@@ -47,6 +47,9 @@ async def main():
     async with Producer(url) as producer:
         await producer.send_many(name, [NewRecord("own", headers={"traceparent": "00-" + 32 * "a" + "-" + 16 * "b" + "-01"})])
         await producer.schedule(name + "-later", 1, delay_ms=3600000)
+        for later in {}, {"delay_ms": 3600000}:
+            again = [await producer.send(name + "-once", 1, idempotency_key="order-17", **later) for _ in range(2)]
+            assert again[0] == again[1], again
     process = Process(app, grace_s=10)
     await process.run()
 """
@@ -99,6 +102,7 @@ def test_a_record_carries_its_trace_to_the_function_that_gets_it(
     assert sorted(span["name"] for span in spans if span["kind"] == "PRODUCER") == [
         *3 * [f"send {name}"],
         f"send {name}-later",
+        *4 * [f"send {name}-once"],
     ]
     first, hopeless, copied = (processed[f"{name}-0-{offset}"] for offset in range(3))
     assert first["parent"] in sent
