@@ -37,11 +37,11 @@ class Stub(BaseHTTPRequestHandler):
     """Refuses createTopic with the status in the topic's name. It is ready, without Redis.
 
     It passes produceRecords on to `gateway`, but a client gets no answer to its first try, and a refusal of the second.
-    It passes the calls of share groups on, but refuses an acknowledgement with the reason REFUSED, and more than
-    MOST_ACKNOWLEDGEMENTS in one request. A fetch of the topic AWAY is to be repeated after 20 s. Acknowledgements of a
-    topic with the word IGNORED are `ignored`, and those of a topic with the word DOUBTED beyond offset 1; the answer to
-    the first one of offset 0 is lost. For the topics `login-<status>` a login page answers, and another program for
-    `login-json` and for acknowledgements of a topic with the word FOREIGN.
+    It passes the calls of share groups on, but refuses an acknowledgement with the reason REFUSED, whose record it then
+    releases itself, and more than MOST_ACKNOWLEDGEMENTS in one request. A fetch of the topic AWAY is to be repeated
+    after 20 s. Acknowledgements of a topic with the word IGNORED are `ignored`, and those of a topic with the word
+    DOUBTED beyond offset 1; the answer to the first one of offset 0 is lost. For the topics `login-<status>` a login
+    page answers, and another program for `login-json` and for acknowledgements of a topic with the word FOREIGN.
     """
 
     gateway = ""
@@ -81,7 +81,11 @@ class Stub(BaseHTTPRequestHandler):
             return
         if body.get("topics") == [AWAY]:
             self._refuse(503, retry_after="20")
-        elif len(acknowledgements) > MOST_ACKNOWLEDGEMENTS or REFUSED in [a.get("reason") for a in acknowledgements]:
+        elif len(acknowledgements) > MOST_ACKNOWLEDGEMENTS:
+            self._refuse(422)
+        elif REFUSED in [acknowledgement.get("reason") for acknowledgement in acknowledgements]:
+            if len(acknowledgements) == 1:  # so that no case waits for the end of a lock
+                self._ask(raw.replace(REFUSED.encode(), b"released by the stub"), {})
             self._refuse(422)
         elif acknowledgements and _is_ignored(acknowledgements[0]):
             results = [{"status": "ignored"} for _ in acknowledgements]
@@ -108,16 +112,20 @@ class Stub(BaseHTTPRequestHandler):
         return tries
 
     def _pass_on(self, raw: bytes, headers: dict[str, str], *, loses_answer: bool = False) -> None:
-        request = Request(f"{self.gateway}{self.path}", raw, {"Content-Type": "application/json", **headers})
-        try:
-            with urlopen(request) as answer:
-                status, media_type, body = 200, "application/json", json.load(answer)
-        except HTTPError as refusal:
-            status, media_type, body = refusal.code, "application/problem+json", json.load(refusal)
+        answer = self._ask(raw, headers)
         if loses_answer:
             self.close_connection = True  # the records are stored, and the client does not know
         else:
-            self._answer(status, media_type, body)
+            self._answer(*answer)
+
+    def _ask(self, raw: bytes, headers: dict[str, str]) -> tuple[int, str, Any]:
+        """Return the gateway's status, media type and body."""
+        request = Request(f"{self.gateway}{self.path}", raw, {"Content-Type": "application/json", **headers})
+        try:
+            with urlopen(request) as answer:
+                return 200, "application/json", json.load(answer)
+        except HTTPError as refusal:
+            return refusal.code, "application/problem+json", json.load(refusal)
 
     def _refuse(self, status: int, retry_after: str = "7") -> None:
         code, number, retriable, definite = self.PROBLEMS[status]
@@ -139,6 +147,7 @@ class Stub(BaseHTTPRequestHandler):
         self.send_response(status)
         if status == 302:
             self.send_header("Location", "/login")
+        self.send_header("Connection", "close")  # else the JDK sends the next request on it, before it sees the end
         self.send_header("Content-Type", media_type)
         self.send_header("Content-Length", str(len(raw)))
         if status in (429, 503):
