@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,12 +23,28 @@ import (
 const wait, firstPause = 10 * time.Second, 100 * time.Millisecond
 
 // Producer sends records to topics, as long as the context of a Send lets it try.
-type Producer struct{ Client *api.ClientWithResponses }
+type Producer struct {
+	Client *api.ClientWithResponses
+	// Inject writes headers for records, as the function of that name of OpenTelemetry's propagators does with
+	// traceparent. nil: there are none.
+	Inject func(ctx context.Context, headers map[string]string)
+}
 
 // Send stores the records. When it returns nil, they are on disk. key names them for 24 hours, in at most 128 characters;
 // if it is empty, Send makes one. After an error call it again with the same key and the same records: they are stored
-// once. It returns Refused if no repeat helps, and else the last error when ctx ends.
+// once, and Inject leaves them as they are. It returns Refused if no repeat helps, and else the last error when ctx ends.
 func (p *Producer) Send(ctx context.Context, topic string, records []api.ProduceRecord, key string) ([]api.ProducedRecord, error) {
+	if p.Inject != nil && key == "" {
+		records = slices.Clone(records)
+		for index, record := range records {
+			made := map[string]string{}
+			p.Inject(ctx, made)
+			if record.Headers != nil {
+				maps.Copy(made, *record.Headers)
+			}
+			records[index].Headers = &made
+		}
+	}
 	key = cmp.Or(key, uuid.NewString())
 	for pause := firstPause; ; pause = min(2*pause, wait) {
 		stored, retryAfter, err := p.try(ctx, topic, records, key)

@@ -5,8 +5,11 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.lang.System.Logger.Level;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.UUID;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
 import sharequeue.ApiClient;
 import sharequeue.ApiException;
@@ -27,6 +30,7 @@ final class Producer {
   private final String url;
   private final RecordsApi records;
   private final Duration deadline;
+  private Consumer<Map<String, String>> inject;
 
   /**
    * A client of a gateway. {@code token}: is asked for the access key of each request; null: requests have no key. A number
@@ -50,8 +54,20 @@ final class Producer {
     this.deadline = deadline;
   }
 
-  /** Stores the records under a key of their own. */
+  /** Writes headers for records without a key of yours, as OpenTelemetry's propagators do with {@code traceparent}. */
+  Producer inject(Consumer<Map<String, String>> writer) {
+    inject = writer;
+    return this;
+  }
+
+  /** Stores the records under a key of their own. The headers of {@link #inject} are put into them. */
   List<ProducedRecord> send(String topic, List<ProduceRecord> batch) throws ApiException {
+    for (ProduceRecord record : inject == null ? List.<ProduceRecord>of() : batch) {
+      Map<String, String> made = new LinkedHashMap<>();
+      inject.accept(made);
+      made.putAll(record.getHeaders() == null ? Map.of() : record.getHeaders());
+      record.headers(made);
+    }
     return send(topic, batch, UUID.randomUUID().toString());
   }
 

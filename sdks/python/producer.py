@@ -40,21 +40,30 @@ def ask(records: RecordsApi, call: Callable[[], T]) -> T:
 
 
 class Producer:
-    """`deadline_s`: how long `send` tries, in seconds."""
+    """`deadline_s`: how long `send` tries, in seconds. `inject`: writes headers for records, as the function of that
+    name of OpenTelemetry's propagators does with `traceparent`.
+    """
 
-    def __init__(self, records: RecordsApi, deadline_s: float = 120.0) -> None:
+    def __init__(
+        self, records: RecordsApi, deadline_s: float = 120.0, inject: Callable[[dict[str, str]], None] | None = None
+    ) -> None:
         self._records = records
         self._deadline_s = deadline_s
+        self._inject = inject
 
     def send(self, topic: str, records: list[ProduceRecord], key: str | None = None) -> list[ProducedRecord]:
         """Store the records. When this returns, they are on disk.
 
         `key`: names these records for 24 hours, in at most 128 characters; without it, `send` makes one. Call again
-        with the same key and the same records after an error: they are stored once.
+        with the same key and the same records after an error: they are stored once. `inject` leaves them as they are.
 
         Raises: ApiException: the service refused them, or is away for too long. HTTPError: there was no answer.
             UnexpectedAnswer.
         """
+        if self._inject and not key:
+            made: dict[str, str] = {}
+            self._inject(made)
+            records = [each.model_copy(update={"headers": {**made, **(each.headers or {})}}) for each in records]
         key = key or str(uuid.uuid4())
         request = ProduceRequest(records=records)
         deadline = time.monotonic() + self._deadline_s

@@ -27,6 +27,8 @@ export interface SendOptions {
   key?: string;
   /** How long `send` tries: 120,000 ms unless you say otherwise. */
   deadlineMs?: number;
+  /** Writes headers for records without a `key` of yours, as `inject` of OpenTelemetry's propagators does with `traceparent`. */
+  inject?: (headers: Record<string, string>) => void;
 }
 
 /**
@@ -37,8 +39,14 @@ export async function send(
   client: Gateway,
   topic: string,
   records: Schemas["ProduceRecord"][],
-  { key = crypto.randomUUID(), deadlineMs = 120_000 }: SendOptions = {},
+  { key, deadlineMs = 120_000, inject }: SendOptions = {},
 ): Promise<Schemas["ProducedRecord"][]> {
+  if (inject && !key) {
+    const made: Record<string, string> = {};
+    inject(made);
+    records = records.map((record) => ({ ...record, headers: { ...made, ...record.headers } }));
+  }
+  key ||= crypto.randomUUID();
   const deadline = Date.now() + deadlineMs;
   let pauseMs = FIRST_PAUSE_MS;
   for (;;) {

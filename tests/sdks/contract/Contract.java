@@ -273,11 +273,15 @@ final class Contract {
   private void work(JsonNode spec) throws Exception {
     String name = values.get("topic").asText();
     List<ProduceRecord> sent = new ArrayList<>();
-    spec.get("records").forEach(record -> sent.add(new ProduceRecord().value(record.get("value").asText())));
+    for (JsonNode record : spec.get("records")) {
+      sent.add(JSON.treeToValue(record, ProduceRecord.class));
+    }
+    String trace = spec.path("trace").asText();
     boolean guarded = spec.has("refused");
     ApiClient stub = guarded ? keyed("good") : Producer.client(STUB, null); // the stub loses an answer, and then refuses
     ApiClient plain = guarded ? stub : Producer.client(URL, null);
-    new Producer(stub, Duration.ofSeconds(30)).send(name, sent);
+    Producer producer = new Producer(stub, Duration.ofSeconds(30));
+    (trace.isEmpty() ? producer : producer.inject(headers -> headers.put("traceparent", trace))).send(name, sent);
     List<String> handled = Collections.synchronizedList(new ArrayList<>());
     List<String> lost = new ArrayList<>();
     Worker[] worker = new Worker[1];
@@ -300,7 +304,9 @@ final class Contract {
           if ("slow".equals(record.getValue())) {
             Thread.sleep(spec.get("slow_ms").asLong());
           }
-          handled.add((record.getValue() instanceof Number ? "number" : record.getValue()) + " " + batch.getDeliveryCount());
+          Object named = record.getValue() instanceof Number ? "number" : record.getValue();
+          named = trace.isEmpty() ? named : record.getHeaders().get("traceparent");
+          handled.add(named + " " + batch.getDeliveryCount());
           if (handled.size() == spec.get("records").size()) {
             worker[0].stop();
           }

@@ -103,7 +103,9 @@ final class Snippets {
         };
     Runtime.getRuntime().addShutdownHook(new Thread(hook));
     var carol = new ProduceRecord().valueBase64("carol".getBytes(StandardCharsets.UTF_8));
-    new Producer(client, Duration.ofSeconds(30)).send("orders", List.of(carol));
+    Consumer<Map<String, String>> inject =
+        headers -> headers.put("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    new Producer(client, Duration.ofSeconds(30)).inject(inject).send("orders", List.of(carol));
     running.start();
     running.join();
   }

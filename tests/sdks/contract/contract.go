@@ -57,6 +57,7 @@ type work struct {
 	Lost           []string
 	ThroughStub    bool `json:"through_stub"`
 	Interrupted    bool
+	Trace          string
 	Refused        map[string][]string
 }
 
@@ -465,6 +466,9 @@ func (p *player) work(w work) error {
 		gateway = keyed("good")
 		producer.Client = gateway
 	}
+	if w.Trace != "" {
+		producer.Inject = func(_ context.Context, headers map[string]string) { headers["traceparent"] = w.Trace }
+	}
 	if _, err := producer.Send(ctx, topic, w.Records, ""); err != nil {
 		return err
 	}
@@ -494,6 +498,9 @@ func (p *player) work(w work) error {
 		named := record.Value
 		if _, number := named.(json.Number); number {
 			named = "number"
+		}
+		if w.Trace != "" {
+			named = (*record.Headers)["traceparent"]
 		}
 		if handled = append(handled, fmt.Sprint(named, " ", batch.DeliveryCount)); len(handled) == len(w.Records) {
 			cancel()

@@ -200,7 +200,10 @@ class Player:
         sent = [ProduceRecord(**record) for record in spec["records"]]
         guarded = keyed("good") if "refused" in spec else None
         stub = sharequeue_api.RecordsApi(guarded or self._stub)
-        Producer(stub).send(topic, sent)  # the stub loses an answer, and then refuses
+        trace = {"traceparent": spec["trace"]} if "trace" in spec else {}
+        Producer(stub, inject=lambda headers: headers.update(trace)).send(
+            topic, sent
+        )  # the stub loses an answer, and then refuses
         handled: list[str] = []
         lost: list[str] = []
 
@@ -217,6 +220,7 @@ class Player:
             if record.value == "slow":
                 time.sleep(spec["slow_ms"] / 1000)
             named = "number" if isinstance(record.value, (float, Decimal)) else record.value
+            named = (record.headers or {})["traceparent"] if trace else named
             handled.append(f"{named} {batch.delivery_count}")
             if len(handled) == len(spec["records"]):
                 worker.stop()

@@ -44,6 +44,7 @@ interface Work {
   through_stub?: boolean;
   interrupted?: boolean;
   doubted?: boolean;
+  trace?: string;
   refused?: Record<string, string[]>;
 }
 
@@ -248,7 +249,8 @@ class Player {
   async work(spec: Work): Promise<void> {
     const [topic, group] = [String(this.values["topic"]), String(this.values["group"])];
     const guarded = spec.refused && keyed("good");
-    await send(guarded ?? stub, topic, spec.records as { value: string }[]); // the stub loses an answer, and then refuses
+    const inject = (headers: Record<string, string>) => void (spec.trace && (headers["traceparent"] = spec.trace));
+    await send(guarded ?? stub, topic, spec.records as { value: string }[], { inject }); // the stub loses an answer, and then refuses
     const handled: string[] = [];
     const lost: string[] = [];
     const ending = new AbortController();
@@ -259,7 +261,7 @@ class Player {
       onError: (fault: NotAcknowledged) => void lost.push(`${fault.acknowledgement.first_offset} ${fault.code}`),
     };
     for await (const delivery of deliveries(spec.through_stub ? stub : (guarded ?? plain), group, [topic], options)) {
-      const { value } = delivery.record;
+      const value = spec.trace ? delivery.record.headers?.["traceparent"] : delivery.record.value;
       const first = delivery.batch.delivery_count === 1;
       if (spec.doubted) { // only those of a loop that is left are acknowledged in one request
         handled.push(...spec.handled);

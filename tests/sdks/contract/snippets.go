@@ -87,7 +87,10 @@ func readDeadLetters(ctx context.Context, client *api.ClientWithResponses) error
 func tell(ctx context.Context, client *api.ClientWithResponses) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	producer := Producer{Client: client}
+	inject := func(_ context.Context, headers map[string]string) {
+		headers["traceparent"] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	}
+	producer := Producer{Client: client, Inject: inject}
 	if _, err := producer.Send(ctx, "orders", []api.ProduceRecord{{Value: "carol"}}, ""); err != nil {
 		return err
 	}

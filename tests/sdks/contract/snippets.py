@@ -73,12 +73,19 @@ def tell() -> None:
 
     def handle(record: ConsumerRecord, _: FetchedBatch) -> None:
         handled.append(record.value)
+        if record.headers:
+            handled.append(record.headers["traceparent"])
         worker.stop()
 
-    Producer(records).send("orders", [ProduceRecord(value="carol")])
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+    def inject(headers: dict[str, str]) -> None:
+        headers["traceparent"] = trace
+
+    Producer(records, inject=inject).send("orders", [ProduceRecord(value="carol")])
     worker = Worker(records, "billing", ["orders"], handle, on_error=handler)
     worker.run()
-    assert (handled, lost) == (["carol"], []), (handled, lost)
+    assert (handled, lost) == (["carol", trace], []), (handled, lost)
 
 
 if __name__ == "__main__":

@@ -65,3 +65,7 @@ for await (const delivery of deliveries(client, group, topics, { onError })) {
   deepStrictEqual([delivery.record.value, lost], ["carol", []]);
   break;
 }
+
+// contract.ts looks at what a handler gets of it.
+const inject = (headers: Record<string, string>) => void (headers["traceparent"] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+await send(client, "orders", batch, { inject });
