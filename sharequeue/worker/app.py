@@ -74,7 +74,8 @@ class Worker:
                 back, "stop" stops the task. When 20 of the last 50 did not fit, the task stops in any case.
             reject_on: exceptions that make a dead letter of their record at once.
             reasons: "type" keeps the texts of exceptions out of reasons.
-            breaker: after so many failures of one kind in a row, one record a second until one succeeds. 0: never.
+            breaker: after so many failures of one kind in a row, one record a second until one succeeds. 0: never. A
+                `Reject` does not count.
         Raises: ValueError, TypeError: an argument or the function is of no use.
         """
         if not topics:

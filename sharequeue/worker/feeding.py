@@ -226,7 +226,7 @@ class Feeding:
         lane.counts[COUNTED[verdict.type] if verdict.begun else "snoozed"] += 1
         if verdict.type != outcomes.ACCEPT and verdict.begun:
             log.warning("%s: %s: %s: %s", lane.task.name, place_of(record), verdict.type, verdict.reason)
-        if verdict.begun and verdict.kind != outcomes.MISMATCH and lane.breaker.note(verdict.kind):
+        if lane.breaker.note(verdict):
             log.warning("%s: slowed down to one record a second until one succeeds: %s", lane.task.name, verdict.reason)
             self._give_back(lane)
         self._settle(record, verdict)

@@ -3,6 +3,8 @@
 from collections import deque
 from typing import Final
 
+from sharequeue.worker.outcomes import MISMATCH, REJECT, Verdict
+
 WINDOW: Final = 50
 MISMATCHES: Final = 20
 """So many payloads of the last `WINDOW` that do not fit: a deployment is at fault, and not the records."""
@@ -36,9 +38,14 @@ class Breaker:
         """Tell whether the task is slowed down."""
         return 0 < self._limit <= self._count
 
-    def note(self, kind: str) -> bool:
-        """Note an outcome: the kind of the failure, or "" for none. Returns: whether this one opened the breaker."""
-        was_open = self.open
+    def note(self, verdict: Verdict) -> bool:
+        """Note an outcome. Returns: whether this one opened the breaker.
+
+        A reject says that its record is at fault, and a record that was not begun says nothing: neither counts.
+        """
+        kind, was_open = verdict.kind, self.open
+        if verdict.type == REJECT or not verdict.begun or kind == MISMATCH:
+            return False
         self._count = self._count + 1 if kind and kind == self._kind else int(bool(kind))
         self._kind = kind
         if was_open and kind:  # a failure of another kind is no success

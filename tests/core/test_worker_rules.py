@@ -13,7 +13,7 @@ from sharequeue.client.consuming.values import DoesNotFit
 from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch
 from sharequeue.worker import Context, Reject, Retry, Snooze, Worker, group_rules
 from sharequeue.worker.judging import MISMATCHES, SLOW_S, WINDOW, Breaker, Mismatches
-from sharequeue.worker.outcomes import REJECT, RELEASE, Verdict, verdict_of
+from sharequeue.worker.outcomes import ACCEPTED, REJECT, RELEASE, Verdict, does_not_fit, verdict_of
 from sharequeue.worker.payloads import signature_of
 from sharequeue.worker.spans import seconds, when
 
@@ -157,20 +157,39 @@ def test_a_task_stops_when_20_of_the_last_50_payloads_do_not_fit() -> None:
 
 
 def test_a_breaker_opens_after_failures_of_one_kind_and_closes_with_a_success() -> None:
+    a, b, c = (Verdict(RELEASE, kind=kind) for kind in "abc")
     breaker = Breaker(3)
-    for kind in ("a", "a", "b", "b"):
-        assert not breaker.note(kind)
-    assert breaker.note("b")
+    for verdict in (a, a, b, b):
+        assert not breaker.note(verdict)
+    assert breaker.note(b)
     assert breaker.may_start(10.0)
     assert not breaker.may_start(10.0 + SLOW_S / 2)
     assert breaker.may_start(10.0 + SLOW_S)
-    breaker.note("c")
+    breaker.note(c)
     assert breaker.open
-    breaker.note("")
+    breaker.note(ACCEPTED)
     assert not breaker.open
     assert breaker.may_start(10.0)
     never = Breaker(0)
-    assert not any(never.note("a") for _ in range(100))
+    assert not any(never.note(a) for _ in range(100))
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        verdict_of(Reject("no address")),
+        verdict_of(FileNotFoundError(), reject_on=(OSError,)),
+        verdict_of(Snooze("1s")),
+        does_not_fit("$.id", "release"),
+    ],
+)
+def test_a_breaker_counts_no_record_that_is_itself_at_fault(verdict: Verdict) -> None:
+    breaker = Breaker(3)
+    failed = verdict_of(OSError("away"))
+    assert not any(breaker.note(each) for each in (verdict, verdict, verdict, failed, verdict, failed))
+    assert breaker.note(failed)
+    breaker.note(verdict)
+    assert breaker.open
 
 
 def test_the_retries_of_a_worker_last_for_four_hours() -> None:
