@@ -168,8 +168,8 @@ compose-test: install ## Bring docker-compose.yml up on a real engine, use it, b
 site: .venv/site-installed ## Build the site of docs/ into dist/site; a link that leads nowhere fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-release: install ## Build wheel, sdist, packages of sdks/, bill of materials and checksums of the tag of this version (ADDRESS=https://… of the repository)
-	$(BIN)/python -m docs.release --address "$(ADDRESS)"
+release: install ## Build wheel, sdist, packages of sdks/, image, bill of materials and checksums of the tag of this version (ADDRESS=https://… of the repository)
+	$(BIN)/python -m docs.release --address "$(ADDRESS)" --extras "$(EXTRAS)"
 
 example: install ## All flights of 2013 through the stack that `make up` runs (URL=… names another)
 	$(BIN)/python examples/flights.py --url "$(or $(URL),http://127.0.0.1:8080)"

@@ -2,11 +2,12 @@
 
     the tag ──▶ a folder of its own ──▶ wheel and sdist, whose README has absolute links
                                     ├──▶ an archive for each language of sdks/
-                                    └──▶ Dockerfile: the last line says how to build the image
+                                    └──▶ the image, where docker or podman has an engine that runs
     what is installed here ──▶ the bill of materials: `bill_of_materials.py`
     all of these ──▶ SHA256SUMS
 
-A second run on one tag, with the same libraries, makes the same bytes.
+A second run on one tag, with the same libraries, makes the same bytes, but for the image. The engine takes the image's
+base and libraries from its cache, or else from the network.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -40,6 +42,7 @@ def main() -> None:
     )
     parser.add_argument("--repository", type=Path, default=ROOT)
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    parser.add_argument("--extras", default="", help="of the image, such as arrow, which Spark's sink wants")
     given = parser.parse_args()
     version = tomllib.loads((given.repository / "pyproject.toml").read_text())["project"]["version"]
     tag = f"v{version}"
@@ -61,6 +64,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / f"{NAME}-{version}"
         stamp = export(given.repository, tag, tree)
+        left_out = build_image(tree, version, made, given.extras)
         address_pages(tree, given.address.rstrip("/"), tag)
         hatch = [sys.executable, "-m", "hatchling", "build", "-d", str(made.absolute())]
         subprocess.run(
@@ -73,9 +77,8 @@ def main() -> None:
     sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(made.iterdir())}
     (made / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
     print(*(f"{made / name}" for name in (*sums, "SHA256SUMS")), sep="\n")
-    print(
-        f"the image: git checkout {tag} && docker build -t {NAME}:{version} . (with --build-arg EXTRAS=arrow for Spark)"
-    )
+    if left_out:
+        print(f"the image is left out: {left_out}; git checkout {tag} && docker build -t {NAME}:{version} . makes it")
 
 
 def export(repository: Path, tag: str, tree: Path) -> int:
@@ -85,6 +88,23 @@ def export(repository: Path, tag: str, tree: Path) -> int:
         files.extractall(tree, filter="data")
     told = subprocess.run(["git", "log", "-1", "--format=%ct", tag], cwd=repository, check=True, stdout=subprocess.PIPE)
     return int(told.stdout)
+
+
+def build_image(tree: Path, version: str, made: Path, extras: str) -> str:
+    """Build the image with an engine of this machine, and save it. Returns: why there is none, or ""."""
+    engines = filter(shutil.which, ("docker", "podman"))
+    engine = next((each for each in engines if succeeds(each, "info", stdout=subprocess.DEVNULL)), None)
+    if engine is None:
+        return "neither docker nor podman has an engine that runs here"
+    image = f"{NAME}:{version}"
+    if not succeeds(engine, "build", "--tag", image, "--build-arg", f"EXTRAS={extras}", str(tree), stdout=sys.stderr):
+        return f"{engine} build failed"
+    subprocess.run([engine, "save", "--output", str(made / f"{NAME}-{version}-image.tar"), image], check=True)
+    return ""
+
+
+def succeeds(*command: str, stdout: Any) -> bool:
+    return subprocess.run(command, check=False, stdout=stdout).returncode == 0
 
 
 def address_pages(tree: Path, address: str, tag: str) -> None:

@@ -21,8 +21,25 @@ ADDRESS = "https://forge.example/team/sharequeue"
 LANGUAGES = {"go": "tar.gz", "java": "tar.gz", "python": "tar.gz", "typescript": "tgz"}
 
 
-def release(repository: Path, out: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+ENGINE = """#!/bin/sh
+case "$1" in
+info) ;;
+build) for last; do :; done; grep -q 'ARG EXTRAS=""' "$last/Dockerfile" && echo "built $*" ;;
+save) echo "image $4" > "$3" ;;
+esac
+"""
+"""A stand-in of docker."""
+
+
+def release(repository: Path, out: Path, *arguments: str, engine: str = "exit 1") -> "subprocess.CompletedProcess[str]":
+    """Release from a clone, on a machine whose docker is the script `engine`, without a network."""
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+    programs = out.parent / "engines"
+    programs.mkdir(exist_ok=True)
+    for name, script in (("docker", engine), ("podman", "exit 1")):
+        (programs / name).write_text(script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    nowhere["PATH"] = f"{programs}:{os.environ['PATH']}"
     command = [sys.executable, "-m", "docs.release", "--repository", str(repository), "--out", str(out), *arguments]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, **nowhere}, check=False, capture_output=True, text=True)
 
@@ -36,12 +53,13 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_release_has_all_its_parts(repository: Path, tmp_path: Path) -> None:
-    without = release(repository, tmp_path, "--address", ADDRESS)
+    without = release(repository, tmp_path / "dist", "--address", ADDRESS)
     assert (without.returncode, "there is no tag v0.1.0" in without.stderr) == (1, True)
     subprocess.run(["git", "tag", "v0.1.0"], cwd=repository, check=True)
-    built = release(repository, tmp_path, "--address", ADDRESS)
+    built = release(repository, tmp_path / "dist", "--address", ADDRESS)
     assert built.returncode == 0, built.stderr
-    made = tmp_path / "0.1.0"
+    assert "the image is left out: neither docker nor podman has an engine that runs here" in built.stdout
+    made = tmp_path / "dist/0.1.0"
     sums = dict(reversed(line.split("  ")) for line in (made / "SHA256SUMS").read_text().splitlines())
     wheel, sdist, bill = "sharequeue-0.1.0-py3-none-any.whl", "sharequeue-0.1.0.tar.gz", "sharequeue-0.1.0.cdx.json"
     sdks = {f"sharequeue-{language}-0.1.0.{suffix}" for language, suffix in LANGUAGES.items()}
@@ -59,6 +77,22 @@ def test_a_release_has_all_its_parts(repository: Path, tmp_path: Path) -> None:
     assert not {"pytest", "sharequeue"} & components.keys()
     described(made / wheel)
     installed(made / wheel, tmp_path)
+
+
+def test_a_release_has_the_image_where_an_engine_runs(repository: Path, tmp_path: Path) -> None:
+    subprocess.run(["git", "tag", "--force", "v0.1.0"], cwd=repository, check=True)
+    built = release(repository, tmp_path / "dist", "--address", ADDRESS, "--extras", "arrow", engine=ENGINE)
+    assert built.returncode == 0, built.stderr
+    assert "built build --tag sharequeue:0.1.0 --build-arg EXTRAS=arrow" in built.stderr
+    image = tmp_path / "dist/0.1.0/sharequeue-0.1.0-image.tar"
+    assert image.read_text() == "image sharequeue:0.1.0\n"
+    sums = image.with_name("SHA256SUMS").read_text()
+    assert f"{hashlib.sha256(image.read_bytes()).hexdigest()}  {image.name}\n" in sums
+    assert "left out" not in built.stdout
+    failing = ENGINE.replace("info) ;;", "info) ;;\nbuild) exit 1 ;;")
+    built = release(repository, tmp_path / "dist", "--address", ADDRESS, engine=failing)
+    assert (built.returncode, image.exists()) == (0, False), built.stderr
+    assert "the image is left out: docker build failed" in built.stdout
 
 
 def described(wheel: Path) -> None:
