@@ -7,7 +7,7 @@
     python -m bench.kafka_log  the log in Kafka beside the log in PostgreSQL and Kafka's share consumer; needs Java, too
     python -m bench.groups     10,000 groups of ten share-partitions
     python -m bench.state      10,000 delayed records beside none: CPU, WAL, time, memory and load, and their bars
-    python -m bench.beside     W2 with kept outcomes, and beside 1,000,000 scheduled records, in turns
+    python -m bench.beside     W2 with kept outcomes, beside 1,000,000 scheduled records, and by a worker, in turns
     python -m bench.floors     2,000 groups that read 50 partitions: a sweep of the log, raises of floors
     python -m bench.assignor   assigning 10,000 partitions to 1,000 members; in this process, without a stack
     python -m bench.memory     bytes per idle share-partition and per batch in flight; in this process, without a stack
