@@ -17,10 +17,10 @@ from sharequeue.protocol.access.rights import (
     Operation,
     PatternType,
     ResourceType,
-    Right,
     Rights,
 )
 from sharequeue.protocol.configs import dead_letter_topic_name, group_of_dead_letters
+from sharequeue.protocol.messages.access import Acl
 from sharequeue.protocol.types import MAX_NAME_LENGTH
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.app import create_app, serve
@@ -169,18 +169,18 @@ def test_a_row_without_needs_does_not_start_the_service() -> None:
 NAMES = ("a", "ab", "abc", "b", "dlq.ab", "*", CLUSTER_NAME)
 rights = st.lists(
     st.builds(
-        Right,
-        st.sampled_from(("User:x", "User:y")),
-        st.sampled_from(Operation),
-        st.sampled_from(ResourceType),
-        st.sampled_from(NAMES),
-        st.sampled_from(PatternType),
+        Acl,
+        principal=st.sampled_from(("User:x", "User:y")),
+        operation=st.sampled_from(Operation),
+        resource_type=st.sampled_from(ResourceType),
+        resource_name=st.sampled_from(NAMES),
+        pattern_type=st.sampled_from(PatternType),
     ),
     max_size=6,
 )
 
 
-def covers(right: Right, operation: Operation, kind: ResourceType, name: str) -> bool:
+def covers(right: Acl, operation: Operation, kind: ResourceType, name: str) -> bool:
     """What the docstring of `rights` says, word by word."""
     if (right.resource_type, right.pattern_type) == (kind, PatternType.LITERAL):
         named = right.resource_name in (name, "*")
@@ -189,7 +189,7 @@ def covers(right: Right, operation: Operation, kind: ResourceType, name: str) ->
     return named and (right.operation == operation or (operation == DESCRIBE and right.operation in INCLUDE_DESCRIBE))
 
 
-def expected(all_rights: list[Right], principal: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+def expected(all_rights: list[Acl], principal: str, operation: Operation, kind: ResourceType, name: str) -> bool:
     wanted = [(kind, name)]
     if kind == T and operation == CREATE:
         wanted.append((C, CLUSTER_NAME))
@@ -203,14 +203,19 @@ def expected(all_rights: list[Right], principal: str, operation: Operation, kind
 
 
 @given(rights)
-def test_rights_are_those_of_the_model(all_rights: list[Right]) -> None:
+def test_rights_are_those_of_the_model(all_rights: list[Acl]) -> None:
     found = Rights(all_rights, ["User:root"])
     for principal, operation, kind, name in itertools.product(
         ("User:x", "User:y", "User:root", "User:nobody"), Operation, ResourceType, NAMES
     ):
-        allowed = found.allows(principal, operation, kind, name)
+        allowed = found[principal, operation, kind, name]
         assert allowed == expected(all_rights, principal, operation, kind, name), (principal, operation, kind, name)
-        assert allowed or not found.allows_all(principal, operation, kind)
+        assert allowed or "" not in found.names(principal, operation, kind)[1]
+
+
+T_AND_MORE = Acl(
+    principal="User:a", operation="READ", resource_type="TOPIC", resource_name="t", pattern_type="PREFIXED"
+)
 
 
 class Counted(str):
@@ -225,25 +230,24 @@ class Counted(str):
 
 def test_the_same_question_looks_at_prefixes_once() -> None:
     """Each call asks for the same few names, and a principal may have thousands of prefixes."""
-    rights = Rights([Right("User:a", Operation.READ, ResourceType.TOPIC, "t", PatternType.PREFIXED)])
+    rights = Rights([T_AND_MORE])
     for name, allowed in (("topic", True), ("other", False)):
         looks = []
         for _ in range(3):
-            assert rights.allows("User:a", Operation.READ, ResourceType.TOPIC, Counted(name)) is allowed
+            assert rights["User:a", READ, T, Counted(name)] is allowed
             looks.append(Counted.looks)
         assert looks == looks[:1] * 3
 
 
 def test_names_that_are_asked_for_once_are_not_kept() -> None:
     """One caller may ask for any number of names, and others stay remembered no longer than those."""
-    rights = Rights([Right("User:a", Operation.READ, ResourceType.TOPIC, "t", PatternType.PREFIXED)])
-    asked = [rights.answers("User:a", operation, ResourceType.TOPIC) for operation in (Operation.READ, Operation.WRITE)]
+    rights = Rights([T_AND_MORE])
     for number in range(3 * MOST_ANSWERS):
         name = f"t-{number}"
-        assert [answers[name] for answers in asked] == [True, False]
-    assert asked[0]["t" * 250]
-    assert "t" * 250 not in asked[0], "no topic has so long a name"
-    assert sum(map(len, asked)) <= MOST_ANSWERS
+        assert [rights["User:a", operation, T, name] for operation in (READ, WRITE)] == [True, False]
+    assert rights["User:a", READ, T, "t" * 250]
+    assert ("User:a", READ, T, "t" * 250) not in rights, "no topic has so long a name"
+    assert len(rights) <= MOST_ANSWERS
 
 
 @given(st.text(max_size=120))

@@ -19,9 +19,9 @@ from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.access.columns import Access, Need
 from sharequeue.protocol.access.keys import make_key, parse_key
-from sharequeue.protocol.access.rights import ANONYMOUS, Operation, PatternType, ResourceType, Right, Rights
+from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType, Rights
 from sharequeue.protocol.errors import TopicAuthorizationFailed
-from sharequeue.protocol.messages.access import AccessResponse, StoredKey
+from sharequeue.protocol.messages.access import AccessResponse, Acl, StoredKey
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, ProduceTo
 from sharequeue_http.application.endpoint import Call
@@ -104,8 +104,10 @@ def test_a_gateway_knows_how_old_its_knowledge_is(stale_ms: int, silent_s: float
 def test_another_name_is_decided_when_it_is_looked_up() -> None:
     guard, book = new_guard()
     book.rights = Rights(
-        Right("User:a", Operation.READ, kind, name, PatternType.LITERAL)
-        for kind, name in ((ResourceType.GROUP, "g"), (ResourceType.TOPIC, "t"))
+        [
+            Acl(principal="User:a", operation="READ", resource_type="GROUP", resource_name="g"),
+            Acl(principal="User:a", operation="READ", resource_type="TOPIC", resource_name="t"),
+        ]
     )
     request = apis.FETCH_RECORDS.request(topics=["t", "u"])
     caller = call_of(guard, apis.FETCH_RECORDS, HEADER)

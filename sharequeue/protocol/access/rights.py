@@ -5,11 +5,13 @@ Only rights that allow exist. Without one, a call is refused. READ, WRITE, DELET
 dead-letter topic. Source: Kafka's AclAuthorizer; KIP-11, KIP-290.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from sharequeue.protocol.configs import group_of_dead_letters
+from sharequeue.protocol.messages.access import Acl
 from sharequeue.protocol.types import MAX_NAME_LENGTH
 
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -51,99 +53,52 @@ class Operation(Word):
 INCLUDE_DESCRIBE: Final = frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER})
 
 
-class Right(NamedTuple):
-    """One rule: `principal` may do `operation` on the resources of a type whose name is, or begins with, a text."""
+class Rights(dict[tuple[str, Operation, ResourceType, str], bool]):
+    """The rights of all principals: whether one may do an operation on the resource of a type with a name. Each answer
+    is decided once, when it is asked for. The rights never change: others are another object."""
 
-    principal: str
-    operation: Operation
-    resource_type: ResourceType
-    resource_name: str
-    pattern_type: PatternType
-
-
-class Answers(dict[str, bool]):
-    """Answers, by name, whether a principal may do one operation with resources of one type. It decides each once."""
-
-    def __init__(self, rights: "Rights", principal: str, operation: Operation, resource_type: ResourceType) -> None:
+    def __init__(self, acls: Iterable[Acl], super_users: Iterable[str] = ()) -> None:
         super().__init__()
-        self._rights = rights
-        self._of = principal, operation, resource_type
-
-    def __missing__(self, name: str) -> bool:
-        answer = self._rights.covers(*self._of, name)
-        if len(name) <= MAX_NAME_LENGTH:
-            self._rights.keep_one_more()
-            self[name] = answer
-        return answer
-
-
-class Rights:
-    """All rights, ready to be asked. It never changes: other rights are another object."""
-
-    def __init__(self, rights: Iterable[Right], super_users: Iterable[str] = ()) -> None:
-        self.super_users: Final = frozenset(super_users)
-        self._literal: set[tuple[str, Operation, ResourceType, str]] = set()
-        prefixes: dict[tuple[str, Operation, ResourceType], set[str]] = {}
-        for right in rights:
-            operations = {right.operation, *({Operation.DESCRIBE} if right.operation in INCLUDE_DESCRIBE else ())}
-            for operation in operations:
-                of = right.principal, operation, right.resource_type
-                if right.pattern_type is PatternType.LITERAL and right.resource_name != ANY_NAME:
-                    self._literal.add((*of, right.resource_name))
+        self._super_users = frozenset(super_users)
+        covered: dict[tuple[str, str, str], tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
+        for acl in acls:
+            for operation in (
+                {acl.operation, Operation.DESCRIBE} if acl.operation in INCLUDE_DESCRIBE else {acl.operation}
+            ):
+                names, beginnings = covered[acl.principal, operation, acl.resource_type]
+                if acl.pattern_type == PatternType.PREFIXED:
+                    beginnings.add(acl.resource_name)
+                elif acl.resource_name == ANY_NAME:
+                    beginnings.add("")
                 else:
-                    every = right.pattern_type is PatternType.LITERAL
-                    prefixes.setdefault(of, set()).add("" if every else right.resource_name)
-        self._prefixes = {of: tuple(sorted(names)) for of, names in prefixes.items()}
-        self._answers: dict[tuple[str, Operation, ResourceType], Answers] = {}
-        self._kept = 0
+                    names.add(acl.resource_name)
+        self._covered = {of: (names, tuple(sorted(beginnings))) for of, (names, beginnings) in covered.items()}
 
     def names(
         self, principal: str, operation: Operation, resource_type: ResourceType
-    ) -> tuple[Collection[str], Collection[str]]:
-        """All names, and all beginnings of names, that the rights of a principal cover. Looks at every right."""
-        if principal in self.super_users:
+    ) -> tuple[Collection[str], tuple[str, ...]]:
+        """All names, and all beginnings of names, that the rights of a principal cover. A super user's cover each."""
+        if principal in self._super_users:
             return (), ("",)
-        of = principal, operation, resource_type
-        return [right[3] for right in self._literal if right[:3] == of], self._prefixes.get(of, ())
+        return self._covered.get((principal, operation, resource_type), ((), ()))
 
-    def allows(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Return whether a right covers this, or the principal is a super user."""
-        return self.answers(principal, operation, resource_type)[name]
-
-    def answers(self, principal: str, operation: Operation, resource_type: ResourceType) -> Mapping[str, bool]:
-        """As `allows`, for any name: to be asked often. There are few principals: each has a key."""
-        of = principal, operation, resource_type
-        found = self._answers.get(of)
-        if found is None:
-            found = self._answers[of] = Answers(self, *of)
-        return found
-
-    def keep_one_more(self) -> None:
-        """Count an answer that is kept. Those before are forgotten where they are too many."""
-        self._kept += 1
-        if self._kept > MOST_ANSWERS:
-            self._kept = 1
-            for answers in self._answers.values():
-                answers.clear()
-
-    def covers(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Decide what `allows` answers."""
-        return (
-            principal in self.super_users
-            or (principal, operation, resource_type, name) in self._literal
-            or name.startswith(self._prefixes.get((principal, operation, resource_type), ()))
-            or (resource_type is ResourceType.TOPIC and self._through_another(principal, operation, name))
-        )
-
-    def allows_all(self, principal: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Return whether a right covers every name of a type, or the principal is a super user."""
-        return principal in self.super_users or "" in self._prefixes.get((principal, operation, resource_type), ())
+    def __missing__(self, question: tuple[str, Operation, ResourceType, str]) -> bool:
+        principal, operation, resource_type, name = question
+        names, beginnings = self.names(principal, operation, resource_type)
+        answer = name in names or name.startswith(beginnings)
+        if not answer and resource_type is ResourceType.TOPIC:
+            answer = self._through_another(principal, operation, name)
+        if len(name) <= MAX_NAME_LENGTH:
+            if len(self) >= MOST_ANSWERS:
+                self.clear()
+            self[question] = answer
+        return answer
 
     def _through_another(self, principal: str, operation: Operation, topic: str) -> bool:
         """Return whether a right on the cluster or a group covers a topic."""
         if operation is Operation.CREATE:
-            return self.allows(principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+            return self[principal, operation, ResourceType.CLUSTER, CLUSTER_NAME]
         if operation not in (Operation.READ, Operation.DESCRIBE):
             return False
         group_id = group_of_dead_letters(topic)
-        return group_id is not None and self.allows(principal, operation, ResourceType.GROUP, group_id)
+        return group_id is not None and self[principal, operation, ResourceType.GROUP, group_id]

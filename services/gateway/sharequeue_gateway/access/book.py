@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.access.keys import parse_key
-from sharequeue.protocol.access.rights import Operation, PatternType, ResourceType, Right, Rights
-from sharequeue.protocol.messages.access import AccessResponse, Acl, KeyUsesRequest
+from sharequeue.protocol.access.rights import Rights
+from sharequeue.protocol.messages.access import AccessResponse, KeyUsesRequest
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.repeats import Every
 from sharequeue_http.forms.errors import ApiError
@@ -104,7 +104,7 @@ class AccessBook:
 
     def learn(self, answer: AccessResponse) -> None:
         """Take these keys and rights in place of those before."""
-        rights = Rights(map(_right, answer.acls), self._super_users)
+        rights = Rights(answer.acls, self._super_users)
         keys, of_principal = {}, defaultdict(list)
         for key in answer.keys:
             known = keys[key.key_id] = KnownKey(bytes.fromhex(key.digest), key.principal, key.expires_at_ms)
@@ -132,13 +132,3 @@ class AccessBook:
             )
             return
         self._uses = {**uses, **self._uses}
-
-
-def _right(acl: Acl) -> Right:
-    return Right(
-        acl.principal,
-        Operation(acl.operation),
-        ResourceType(acl.resource_type),
-        acl.resource_name,
-        PatternType(acl.pattern_type),
-    )

@@ -11,7 +11,8 @@ Nothing here waits for another service, but for a produce that may create its to
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -20,14 +21,12 @@ import msgspec
 from sharequeue.clock import Clock
 from sharequeue.protocol.access.columns import Access, Need, Shown
 from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType
-from sharequeue.protocol.errors import (
-    ClusterAuthorizationFailed,
-)
+from sharequeue.protocol.errors import ClusterAuthorizationFailed
 from sharequeue.protocol.messages.leaders import PRINCIPAL
 from sharequeue_gateway import metrics
 from sharequeue_gateway.access.book import UNKNOWN, AccessBook, KeyHolder
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.access.refused import NOTHING, Decisions
+from sharequeue_gateway.http.access.refused import Refused, refusal
 from sharequeue_gateway.http.access.shown import filtered
 from sharequeue_http.answer import Stream
 from sharequeue_http.application.endpoint import Call, Caller
@@ -39,6 +38,7 @@ from sharequeue_http.log import Tally, fields
 
 log = logging.getLogger(__name__)
 
+NOTHING: Final[Mapping[str, ApiError]] = {}
 _NAMES_LOGGED: Final = 10
 ANONYMOUS_CALLS: Final = Tally(log, logging.INFO, "a caller without a key: authentication=required would refuse it")
 
@@ -59,7 +59,6 @@ class AccessGuard:
         self._clock = clock
         self._required = required
         self._stale_s = stale_ms / 1000 if stale_ms >= 0 else float("inf")
-        self._decisions = Decisions(book)
 
     # Who calls
 
@@ -92,11 +91,8 @@ class AccessGuard:
     async def check(self, caller: Caller, api: Api, path: Mapping[str, str], request: Any) -> Mapping[str, ApiError]:
         assert isinstance(caller, KeyHolder)
         access: Access = api.access
-        if access.open:
-            return NOTHING
         if not caller.limited:
-            if not api.internal:
-                _count(api, path, request)
+            _count(api, path, request)
             return NOTHING
         book = self._book
         if (
@@ -110,10 +106,18 @@ class AccessGuard:
         ):
             self.check_age()
         try:
-            refused = self._decisions.refused(caller.principal, api, path, request)
-            for topic in () if access.creates is None else access.creates(path, request):
-                if topic not in self._metadata.sure:
-                    await self._check_creation(caller.principal, topic)
+            refused, rights, principal = NOTHING, book.rights, caller.principal
+            for operation, resource_type, names, each in access.needs:
+                errors = {}
+                for name in names(path, request):
+                    if not rights[principal, operation, resource_type, name]:
+                        errors[name] = refusal(principal, operation, resource_type, name)
+                        if not each:
+                            raise errors[name]
+                if each:
+                    refused = Refused(errors, partial(self._refusal, principal, operation, resource_type))
+            if access.creates is not None:
+                await self._check_creation(principal, access.creates(path, request))
             return refused
         except ApiError:
             raise
@@ -128,10 +132,18 @@ class AccessGuard:
                 "this gateway has not heard of changes of keys and rights for too long; acknowledgements are taken"
             )
 
-    async def _check_creation(self, principal: str, topic: str) -> None:
-        error = self._decisions.refusal(principal, Operation.CREATE, ResourceType.TOPIC, topic)
-        if error is not None and await self._metadata.would_create(topic):
-            raise error
+    def _refusal(self, *question: Any) -> ApiError | None:
+        """The error of a name that the rights of now refuse; None: they do not."""
+        return None if self._book.rights[question] else refusal(*question)
+
+    async def _check_creation(self, principal: str, topics: Iterable[str]) -> None:
+        for topic in topics:
+            may = (
+                topic in self._metadata.sure
+                or self._book.rights[principal, Operation.CREATE, ResourceType.TOPIC, topic]
+            )
+            if not may and await self._metadata.would_create(topic):
+                raise refusal(principal, Operation.CREATE, ResourceType.TOPIC, topic)
 
     # What it sees
 
@@ -146,10 +158,11 @@ class AccessGuard:
         if not caller.limited or isinstance(result, Stream):
             return result
         rights, principal = self._book.rights, caller.principal
-        partly = [shown for shown in shows if not rights.allows_all(principal, Operation.DESCRIBE, shown.resource_type)]
+        describe = Operation.DESCRIBE
+        partly = [shown for shown in shows if "" not in rights.names(principal, describe, shown.resource_type)[1]]
 
         def sees(shown: Shown, name: str) -> bool:
-            return rights.allows(principal, Operation.DESCRIBE, shown.resource_type, name)
+            return rights[principal, describe, shown.resource_type, name]
 
         return filtered(result, partly, sees) if partly else result
 
@@ -204,7 +217,9 @@ def _note(caller: Caller, api: Api, call: Call) -> None:
 
 
 def _count(api: Api, path: Mapping[str, str], request: Any) -> None:
-    """Count and log a call that has no key."""
+    """Count and log a call that has no key, unless it needs none."""
+    if api.internal or api.access.open:
+        return
     metrics.ANONYMOUS_CALLS[api.operation_id].value += 1
     names: dict[ResourceType, list[str]] = {}
     need: Need

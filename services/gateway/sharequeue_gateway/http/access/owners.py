@@ -28,10 +28,6 @@ class Owners:
 
     def of(self, principal: str) -> Owner:
         """Whose transactions a caller may use. `principal`: as `Caller.principal`."""
-        if self._book is not None and self._book.rights is self._known_by:
-            known = self._known.get((principal, Operation.WRITE, True))
-            if known is not None:
-                return known
         return self._owner(principal, Operation.WRITE)
 
     def seen(self, principal: str) -> str:
@@ -61,12 +57,9 @@ class Owners:
             self._known, self._known_by = {}, rights
         owner = self._known.get((principal, operation, of_nobody))
         if owner is None:
-            if operation is Operation.DESCRIBE and rights.allows(
-                principal, operation, ResourceType.CLUSTER, CLUSTER_NAME
-            ):
+            names, prefixes = rights.names(principal, operation, ResourceType.TRANSACTIONAL_ID)
+            owner = owner_of(principal, names, prefixes, of_nobody=of_nobody)
+            if operation is Operation.DESCRIBE and rights[principal, operation, ResourceType.CLUSTER, CLUSTER_NAME]:
                 owner = ANYBODY
-            else:
-                names, prefixes = rights.names(principal, operation, ResourceType.TRANSACTIONAL_ID)
-                owner = owner_of(principal, names, prefixes, of_nobody=of_nobody)
             self._known[principal, operation, of_nobody] = owner
         return owner

@@ -1,15 +1,9 @@
-"""Decides what a call may not do, by the rights that hold now, and keeps names that fail alone beside the others.
-
-Decisions   the needs of a call, by name: an error for the whole call, or its refused names
-Refused     those names, for a handler that serves the rest
-"""
+"""The names of a call that the rights of now refuse, beside others that its handler serves."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from sharequeue.protocol.access.columns import Names
-from sharequeue.protocol.access.rights import Operation, ResourceType, Rights
+from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
@@ -18,9 +12,7 @@ from sharequeue.protocol.errors import (
 )
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue_gateway.access.book import AccessBook
 from sharequeue_gateway.delivery.acknowledging import failed
-from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.forms.mistakes import quoted
 
@@ -30,8 +22,6 @@ _FAILED: Final[Mapping[ResourceType, type[ApiError]]] = {
     ResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
     ResourceType.CLUSTER: ClusterAuthorizationFailed,
 }
-NOTHING: Final[Mapping[str, ApiError]] = {}
-MOST_ANSWERED: Final = 1024
 
 
 class Refused(Mapping[str, ApiError]):
@@ -55,65 +45,9 @@ class Refused(Mapping[str, ApiError]):
         return len(self._found)
 
 
-Refusal = Callable[[str], ApiError | None]
-"""Returns the error of a name that the rights of now refuse; None: they do not."""
-
-
-class Answered(NamedTuple):
-    """A need of a call, and what the rights of one principal answer. `others`: `Call.refused` where no name is
-    refused."""
-
-    names: Names
-    each: bool
-    may: Mapping[str, bool]
-    refusal: Refusal
-    others: Refused
-
-
-class Decisions:
-    """Decides by the rights of the book. Most calls name what others named, so what the rights answer a principal about
-    a call is remembered until they change."""
-
-    def __init__(self, book: AccessBook) -> None:
-        self._book = book
-        self._answered: dict[tuple[str, str], Sequence[Answered]] = {}
-        """By principal and operation, by the rights of then."""
-        self._answered_by: Rights | None = None
-
-    def refused(self, principal: str, api: Api, path: Mapping[str, str], request: Any) -> Mapping[str, ApiError]:
-        """The names of a request that are refused while the rest is served. Raises: ApiError: the whole call is."""
-        refused = NOTHING
-        if self._book.rights is not self._answered_by:
-            self._answered, self._answered_by = {}, self._book.rights
-        answers = self._answered.get((principal, api.operation_id)) or self._answers(principal, api)
-        for names, each, may, refusal, others in answers:
-            errors = None
-            for name in names(path, request):
-                if may[name] or (error := refusal(name)) is None:
-                    continue
-                if not each:
-                    raise error
-                errors = errors or {}
-                errors[name] = error
-            if each:
-                refused = others if errors is None else Refused(errors, refusal)
-        return refused
-
-    def _answers(self, principal: str, api: Api) -> Sequence[Answered]:
-        if len(self._answered) >= MOST_ANSWERED:
-            self._answered.clear()
-        found = self._answered[principal, api.operation_id] = []
-        for operation, resource_type, names, each in api.access.needs:
-            refusal = partial(self.refusal, principal, operation, resource_type)
-            may = self._book.rights.answers(principal, operation, resource_type)
-            found.append(Answered(names, each, may, refusal, Refused({}, refusal)))
-        return found
-
-    def refusal(self, principal: str, operation: Operation, resource_type: ResourceType, name: str) -> ApiError | None:
-        if self._book.rights.allows(principal, operation, resource_type, name):
-            return None
-        what = resource_type.lower().replace("_", " ")
-        return _FAILED[resource_type](f"{principal} needs the right {operation} on the {what} {quoted(name)!r}")
+def refusal(principal: str, operation: Operation, resource_type: ResourceType, name: str) -> ApiError:
+    what = resource_type.lower().replace("_", " ")
+    return _FAILED[resource_type](f"{principal} needs the right {operation} on the {what} {quoted(name)!r}")
 
 
 async def acknowledge_others(
