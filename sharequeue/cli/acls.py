@@ -1,7 +1,7 @@
 """`sharequeue acls`: rights of principals, in the words and with the output of kafka-acls.sh."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -42,14 +42,35 @@ def resource_options(command: Any) -> Any:
     return command
 
 
-def _resources(
-    topics: Iterable[str], groups: Iterable[str], transactional_ids: Iterable[str], cluster: bool
-) -> list[tuple[ResourceType, str]]:
+def _combined(
+    *,
+    principals: Sequence[str],
+    operations: Sequence[str],
+    topics: Iterable[str],
+    groups: Iterable[str],
+    transactional_ids: Iterable[str],
+    cluster: bool,
+    pattern: str | None,
+    also: Sequence[Mapping[Any, Sequence[str]]] = (),
+) -> list[dict[str, Any]]:
+    """The members of a right for each combination of the options; without an option, without its member.
+
+    `also`: what options stand for: operations by the type of the resource.
+    """
+    resources: list[tuple[str, str] | tuple[None, None]] = [
+        *(("TOPIC", name) for name in topics),
+        *(("GROUP", name) for name in groups),
+        *(("TRANSACTIONAL_ID", name) for name in transactional_ids),
+        *([("CLUSTER", CLUSTER_NAME)] if cluster else ()),
+    ]
+    combined = [
+        (principal, operation, kind, name, pattern)
+        for principal, (kind, name) in itertools.product(principals or (None,), resources or [(None, None)])
+        for operation in (*operations, *(each for words in also for each in words.get(kind, ()))) or (None,)
+    ]
     return [
-        *((ResourceType.TOPIC, name) for name in topics),
-        *((ResourceType.GROUP, name) for name in groups),
-        *((ResourceType.TRANSACTIONAL_ID, name) for name in transactional_ids),
-        *([(ResourceType.CLUSTER, CLUSTER_NAME)] if cluster else ()),
+        {member: value for member, value in zip(Acl.__struct_fields__, values, strict=True) if value is not None}
+        for values in dict.fromkeys(combined)
     ]
 
 
@@ -58,39 +79,20 @@ def _resources(
 @click.option("--producer", is_flag=True, help="WRITE and CREATE on topics, WRITE on transactional ids")
 @click.option("--consumer", is_flag=True, help="READ on topics and groups")
 @in_place
-async def add(
-    principals: tuple[str, ...],
-    operations: tuple[str, ...],
-    topics: tuple[str, ...],
-    groups: tuple[str, ...],
-    transactional_ids: tuple[str, ...],
-    cluster: bool,
-    pattern: str | None,
-    producer: bool,
-    consumer: bool,
-    place: Place,
-    as_json: bool,
-) -> None:
+async def add(producer: bool, consumer: bool, place: Place, as_json: bool, **options: Any) -> None:
     """Let each principal do each operation on each resource. All of it is added, or nothing."""
-    resources = _resources(topics, groups, transactional_ids, cluster)
-    if not principals or not resources or not (operations or producer or consumer):
+    also = [words for words, meant in ((PRODUCER, producer), (CONSUMER, consumer)) if meant]
+    named = [options[each] for each in ("topics", "groups", "transactional_ids", "cluster")]
+    if not options["principals"] or not any(named) or not (options["operations"] or also):
         raise click.UsageError(
             "name a --principal, an --operation (or --producer, --consumer), and a --topic, --group, --transactional-id or"
             " --cluster"
         )
-    wanted = {}
-    for principal, (kind, name) in itertools.product(principals, resources):
-        also = (PRODUCER.get(kind, ()) if producer else ()) + (CONSUMER.get(kind, ()) if consumer else ())
-        for operation in (*operations, *also):
-            acl = {
-                "principal": principal,
-                "operation": operation,
-                "resource_type": kind.value,
-                "resource_name": name,
-                "pattern_type": "LITERAL" if kind is ResourceType.CLUSTER else pattern or "LITERAL",
-            }
-            wanted[tuple(acl.values())] = acl
-    added: AclList = await place.call(apis.ADD_ACLS, message(AddAclsRequest, acls=list(wanted.values())))
+    wanted = [acl for acl in _combined(**options, also=also) if "operation" in acl]
+    for acl in wanted:
+        if acl["resource_type"] == "CLUSTER":
+            acl["pattern_type"] = "LITERAL"
+    added: AclList = await place.call(apis.ADD_ACLS, message(AddAclsRequest, acls=wanted))
     _show(added, "Adding ACLs", as_json)
 
 
@@ -99,7 +101,8 @@ async def add(
 @in_place
 async def list_acls(place: Place, as_json: bool, **options: Any) -> None:
     """List what principals may do. Without options: everything."""
-    found = [each for query in _queries(**options) for each in (await place.call(apis.LIST_ACLS, query)).acls]
+    queries = [message(ListAclsQuery, **members) for members in _combined(**options)]
+    found = [each for query in queries for each in (await place.call(apis.LIST_ACLS, query)).acls]
     _show(AclList(acls=list(dict.fromkeys(found))), "Current ACLs", as_json)
 
 
@@ -108,7 +111,7 @@ async def list_acls(place: Place, as_json: bool, **options: Any) -> None:
 @in_place
 async def remove(place: Place, as_json: bool, **options: Any) -> None:
     """Remove the rights that fit the options, at least one of which is needed."""
-    queries = _queries(**options)
+    queries = [message(ListAclsQuery, **members) for members in _combined(**options)]
     if queries == [ListAclsQuery()]:
         raise click.UsageError("name at least one option: which rights to remove")
     removed: list[Acl] = []
@@ -119,33 +122,6 @@ async def remove(place: Place, as_json: bool, **options: Any) -> None:
         _show(AclList(acls=removed), "Removed ACLs", as_json)
     if not removed and not as_json:
         say("no right fits")
-
-
-def _queries(
-    principals: tuple[str, ...],
-    operations: tuple[str, ...],
-    topics: tuple[str, ...],
-    groups: tuple[str, ...],
-    transactional_ids: tuple[str, ...],
-    cluster: bool,
-    pattern: str | None,
-) -> list[ListAclsQuery]:
-    """One query for each combination of the options."""
-    named = _resources(topics, groups, transactional_ids, cluster)
-    resources: list[tuple[ResourceType, str] | tuple[None, None]] = [*named] or [(None, None)]
-    return [
-        message(
-            ListAclsQuery,
-            principal=principal,
-            operation=operation,
-            resource_type=None if kind is None else kind.value,
-            resource_name=name,
-            pattern_type=pattern,
-        )
-        for principal, operation, (kind, name) in itertools.product(
-            principals or (None,), operations or (None,), resources
-        )
-    ]
 
 
 def _show(found: AclList, title: str, as_json: bool) -> None:
