@@ -1,7 +1,7 @@
 """Fetches and streams under way while keys and rights change: those that would be refused now are ended.
 
-    another revision of the book ──▶ keys, at once; then rights, one fetch after another
-    every two seconds ─────────────▶ keys whose time has passed; a book that is too old
+    another revision of the book ──▶ all that is under way, one after another
+    every two seconds ─────────────▶ keys whose time has passed; all, if the book is too old
 
 A fetch is answered with the refusal. What it acquired and did not send is given back, as if its client had hung up.
 The connection of a stream ends: the member may open it again with another key, and what it holds is kept for it. If its
@@ -59,56 +59,44 @@ class KeyWatch:
             return
         watched = self._watched[waiting] = Watched(waiting, caller, api, call, topics)
         if caller.revision != self._book.revision:
-            self._look_at_keys([watched])
-            background.start(self._tasks, self._look_at_rights([watched]))
+            background.start(self._tasks, self._look([watched]))
 
     def forget(self, waiting: WaitingFetch) -> None:
         self._watched.pop(waiting, None)
 
     def _changed(self) -> None:
         """The book has other keys or rights."""
-        background.start(self._tasks, self._look_at_rights(self._look_at_all_keys()))
-
-    def _look_at_all_keys(self) -> list[Watched]:
-        """Returns: all that was watched."""
-        watched = list(self._watched.values())
-        self._look_at_keys(watched)
         self._streams.end_away(self._may_return)
-        return watched
-
-    def _look_at_keys(self, some: Iterable[Watched]) -> None:
-        now_ms = self._clock.now_ms()
-        holds: dict[str, bool] = {"": True}
-        for watched in some:
-            key_id = watched.caller.key_id
-            if key_id not in holds:
-                holds[key_id] = self._book.key_holds(key_id, now_ms)
-            if not holds[key_id]:
-                self._end(watched, unauthenticated())
+        background.start(self._tasks, self._look(list(self._watched.values())))
 
     def _may_return(self, principal: str) -> bool:
         """Return whether a principal may open a stream again. One without a key needed none."""
         return principal == ANONYMOUS or self._book.principal_holds(principal, self._clock.now_ms())
 
-    async def _look_at_rights(self, some: Iterable[Watched]) -> None:
+    def _holds(self, caller: KeyHolder) -> bool:
+        return not caller.key_id or self._book.key_holds(caller.key_id, self._clock.now_ms())
+
+    async def _look(self, some: Iterable[Watched]) -> None:
         slices = Slices()
         for watched in some:
-            waiting, caller, api, call, topics = watched
             if slices.over():
                 await slices.pause()
-            if waiting.over or waiting not in self._watched:
-                continue
-            try:
-                self._guard.check_age()
-                refused = await self._guard.check(caller, api, call.path, call.request)
-            except ApiError as error:
-                self._end(watched, error)
-                continue
-            known = set(call.refused)  # as it was decided then; to ask it for a name decides now
-            for name in (*refused, *topics):
-                if name not in known and (lost := refused.get(name)) is not None:
-                    self._end(watched, lost)
-                    break
+            if watched.waiting in self._watched and not watched.waiting.over:
+                error = await self._fault(watched)
+                if error is not None:
+                    self._end(watched, error)
+
+    async def _fault(self, watched: Watched) -> ApiError | None:
+        _, caller, api, call, topics = watched
+        if not self._holds(caller):
+            return unauthenticated()
+        try:
+            self._guard.check_age()
+            refused = await self._guard.check(caller, api, call.path, call.request)
+        except ApiError as error:
+            return error
+        known = set(call.refused)  # as it was decided then; to ask it for a name decides now
+        return next(filter(None, (refused.get(name) for name in (*refused, *topics) if name not in known)), None)
 
     def _end(self, watched: Watched, error: ApiError) -> None:
         """End it. What a stream holds is kept for another key of the principal, and while the book is too old. What a
@@ -121,6 +109,6 @@ class KeyWatch:
     async def run(self) -> None:
         """Look at keys whose time passes, and at the age of the book. Never returns."""
         async for _ in Every(LOOK_S):
-            watched = self._look_at_all_keys()
-            if watched and self._guard.stale():
-                await self._look_at_rights(watched)
+            self._streams.end_away(self._may_return)
+            all_ = list(self._watched.values())
+            await self._look(all_ if self._guard.stale() else [each for each in all_ if not self._holds(each.caller)])
