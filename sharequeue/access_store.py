@@ -8,7 +8,7 @@ The text of a key is in its answer alone: what is stored is a digest. All times 
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -262,27 +262,19 @@ def _check(acl: messages.Acl) -> None:
 
 # The calls
 
+ACTS: Final[Mapping[Api, Callable[..., Awaitable[Any]]]] = {
+    apis.CREATE_KEY: create_key,
+    apis.LIST_KEYS: list_keys,
+    apis.ROTATE_KEY: rotate_key,
+    apis.REVOKE_KEY: revoke_key,
+    apis.REVOKE_KEYS: revoke_keys,
+    apis.ADD_ACLS: add_acls,
+    apis.LIST_ACLS: acls,
+    apis.REMOVE_ACLS: remove_acls,
+}
+"""Each call, and its function: it gets what the path names and then the request, and answers the call's message."""
 
-class Act(NamedTuple):
-    """One call, as it is done in the database. `run` gets what the path names and then the request, and answers the
-    call's message."""
 
-    api: Api
-    changes: bool
-    """Whether it needs a transaction."""
-    run: Callable[..., Awaitable[Any]]
-
-    def do(self, connection: Connection, path: Mapping[str, str], request: Any) -> Awaitable[Any]:
-        return self.run(connection, *path.values(), *(() if request is None else (request,)))
-
-
-ACTS: Final = (
-    Act(apis.CREATE_KEY, True, create_key),
-    Act(apis.LIST_KEYS, False, list_keys),
-    Act(apis.ROTATE_KEY, True, rotate_key),
-    Act(apis.REVOKE_KEY, True, revoke_key),
-    Act(apis.REVOKE_KEYS, True, revoke_keys),
-    Act(apis.ADD_ACLS, True, add_acls),
-    Act(apis.LIST_ACLS, False, acls),
-    Act(apis.REMOVE_ACLS, True, remove_acls),
-)
+def act(connection: Connection, api: Api, path: Mapping[str, str], request: Any) -> Awaitable[Any]:
+    """Do one call in the database."""
+    return ACTS[api](connection, *path.values(), *(() if request is None else (request,)))

@@ -17,8 +17,7 @@ OPTION: Final = "--database-url"
 
 async def act(url: str, api: Api, path: Mapping[str, str], request: Any) -> Any:
     """Do in the database what a call of keys or rights does. Returns: its answer. Raises: StoreError; ApiError."""
-    found = next(each for each in access_store.ACTS if each.api is api)
-    return await _in_transaction(url, lambda connection: found.do(connection, path, request))
+    return await _in_transaction(url, lambda connection: access_store.act(connection, api, path, request))
 
 
 async def store_key(url: str, key: Key, request: CreateKeyRequest) -> KeyDescription:

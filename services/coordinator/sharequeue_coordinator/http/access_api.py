@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 from sharequeue import access_store
-from sharequeue.access_store import ACTS, Act
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.access import AccessResponse, KeyUsesRequest
 from sharequeue.protocol.messages.operations import Empty
@@ -28,14 +27,15 @@ class AccessApi:
 
     def calls(self) -> list[tuple[Api, Handler]]:
         return [
-            *((act.api, partial(self._act, act)) for act in ACTS),
+            *((api, partial(self._act, api)) for api in access_store.ACTS),
             (apis.DESCRIBE_ACCESS, self.describe_access),
             (apis.NOTE_KEY_USES, self.note_key_uses),
         ]
 
-    async def _act(self, act: Act, call: Call) -> Any:
-        answer = await (self._change if act.changes else self._read)(act.do, call.path, call.request)
-        if act.api is apis.REMOVE_ACLS:
+    async def _act(self, api: Api, call: Call) -> Any:
+        run = self._change if api.changes else self._read
+        answer = await run(access_store.act, api, call.path, call.request)
+        if api is apis.REMOVE_ACLS:
             log.info("rights removed", extra=fields(acls=quoted(encode(answer.acls).decode(), MOST_AUDITED)))
         return answer
 

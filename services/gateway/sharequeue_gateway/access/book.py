@@ -10,7 +10,7 @@ from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.access.keys import parse_key
 from sharequeue.protocol.access.rights import Rights
-from sharequeue.protocol.messages.access import AccessResponse, KeyUsesRequest
+from sharequeue.protocol.messages.access import AccessResponse, KeyUsesRequest, StoredKey
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.repeats import Every
 from sharequeue_http.forms.errors import ApiError
@@ -34,17 +34,6 @@ class KeyHolder(NamedTuple):
     expires_at_ms: int | None = None
 
 
-class KnownKey(NamedTuple):
-    """A key that holds until `expires_at_ms`, since the epoch. `digest`: see `access.keys`."""
-
-    digest: bytes
-    principal: str
-    expires_at_ms: int | None
-
-    def holds(self, now_ms: int) -> bool:
-        return self.expires_at_ms is None or now_ms < self.expires_at_ms
-
-
 class AccessBook:
     """All keys and rights. `rights`: replaced as a whole. `listeners`: called after each change.
 
@@ -54,8 +43,8 @@ class AccessBook:
     def __init__(self, coordinator: CoordinatorClient, super_users: Iterable[str]) -> None:
         self._coordinator = coordinator
         self._super_users = frozenset(super_users)
-        self._keys: Mapping[str, KnownKey] = {}
-        self._of_principal: Mapping[str, Sequence[KnownKey]] = {}
+        self._keys: Mapping[str, StoredKey] = {}
+        self._of_principal: Mapping[str, Sequence[StoredKey]] = {}
         self._uses: dict[str, int] = {}
         self._recent: dict[bytes, KeyHolder] = {}
         self.revision = UNKNOWN
@@ -76,7 +65,7 @@ class AccessBook:
         scheme, _, text = sent.partition(b" ")
         key = parse_key(text.strip().decode("latin-1")) if scheme.lower() == b"bearer" else None
         known = None if key is None else self._keys.get(key.key_id)
-        if key is None or known is None or not key.is_of(known.digest):
+        if key is None or known is None or not key.is_of(bytes.fromhex(known.digest)):
             return None
         if len(self._recent) >= MOST_RECENT:
             self._recent.clear()
@@ -85,12 +74,11 @@ class AccessBook:
         return found
 
     def key_holds(self, key_id: str, now_ms: int) -> bool:
-        known = self._keys.get(key_id)
-        return known is not None and known.holds(now_ms)
+        return key_id in self._keys and _holds(self._keys[key_id], now_ms)
 
     def principal_holds(self, principal: str, now_ms: int) -> bool:
         """Return whether a principal has a key that holds."""
-        return any(known.holds(now_ms) for known in self._of_principal.get(principal, ()))
+        return any(_holds(key, now_ms) for key in self._of_principal.get(principal, ()))
 
     async def hear(self, revision: int) -> None:
         """The feed has answered with this revision: read keys and rights if it is another one. Raises: ApiError."""
@@ -105,12 +93,12 @@ class AccessBook:
     def learn(self, answer: AccessResponse) -> None:
         """Take these keys and rights in place of those before."""
         rights = Rights(answer.acls, self._super_users)
-        keys, of_principal = {}, defaultdict(list)
+        of_principal = defaultdict(list)
         for key in answer.keys:
-            known = keys[key.key_id] = KnownKey(bytes.fromhex(key.digest), key.principal, key.expires_at_ms)
-            of_principal[key.principal].append(known)
+            of_principal[key.principal].append(key)
         self._recent.clear()
-        self._keys, self._of_principal, self.rights = keys, of_principal, rights
+        self._keys = {key.key_id: key for key in answer.keys}
+        self._of_principal, self.rights = of_principal, rights
         self.revision = answer.revision
         self.heard_s = time.monotonic()
         for listener in self.listeners:
@@ -132,3 +120,7 @@ class AccessBook:
             )
             return
         self._uses = {**uses, **self._uses}
+
+
+def _holds(key: StoredKey, now_ms: int) -> bool:
+    return key.expires_at_ms is None or now_ms < key.expires_at_ms

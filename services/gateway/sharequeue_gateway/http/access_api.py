@@ -2,24 +2,13 @@
 
 from functools import partial
 
+from sharequeue.access_store import ACTS
 from sharequeue.ownership.coordinator_client import CoordinatorClient
-from sharequeue.protocol import apis
 from sharequeue.protocol.errors import ClusterAuthorizationFailed
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call, Handler
 from sharequeue_http.forms.api import Api
-
-PASSED_ON = (
-    apis.CREATE_KEY,
-    apis.LIST_KEYS,
-    apis.ROTATE_KEY,
-    apis.REVOKE_KEY,
-    apis.REVOKE_KEYS,
-    apis.ADD_ACLS,
-    apis.LIST_ACLS,
-    apis.REMOVE_ACLS,
-)
 
 
 class AccessApi:
@@ -31,7 +20,7 @@ class AccessApi:
         self._closed = closed
 
     def calls(self) -> tuple[tuple[Api, Handler], ...]:
-        return tuple((api, partial(self._pass_on, api)) for api in PASSED_ON)
+        return tuple((api, partial(self._pass_on, api)) for api in ACTS)
 
     async def _pass_on(self, api: Api, call: Call) -> Answer:
         if self._closed:
