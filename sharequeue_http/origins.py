@@ -13,8 +13,8 @@ Metadata.
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -71,10 +71,8 @@ class Origin(NamedTuple):
     port: int | None
 
 
-class _Refusal(NamedTuple):
-    kind: type[ApiError]
-    detail: str
-    status: int | None = None
+_Refusal = Callable[[], ApiError]
+"""Makes the error of a refusal, which is remembered."""
 
 
 def parse_authority(text: str) -> Authority | None:
@@ -153,7 +151,6 @@ class Callers:
         self._origins = frozenset(parse_origin(origin) for origin in origins if origin != "*")
         self._host_known = lru_cache(_MOST_KNOWN)(self._host_fault)
         self._origin_known = lru_cache(_MOST_KNOWN)(self._origin_fault)
-        self._answer_known = lru_cache(_MOST_KNOWN)(self._answer)
 
     def refusal(
         self, method: str, sent: Sequence[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
@@ -183,13 +180,17 @@ class Callers:
                 or not _SENT_BY_BROWSERS.isdisjoint(headers)
             ):
                 refused = self._without_origin(headers, host)
-        return None if refused is None else refused.kind(refused.detail, status=refused.status)
+        return None if refused is None else refused()
 
     def answer_headers(self, origin: bytes | None) -> Pairs:
         """The CORS headers of an answer to a page of this origin, which let the page read it."""
         if origin is None or not (self._origins or self._any_origin):
             return ()
-        return self._answer_known(origin) if len(origin) <= _LONGEST_KNOWN else self._answer(origin)
+        if self._any_origin:
+            return (b"access-control-allow-origin", b"*"), self._exposed
+        if parse_origin(origin.decode("latin-1")) in self._origins:
+            return (b"access-control-allow-origin", origin), (b"vary", b"Origin"), self._exposed
+        return ()
 
     def preflight(self, method: str, headers: Mapping[bytes, bytes]) -> Pairs | None:
         """The headers of the answer to a browser that asks whether a page may call; None for other requests.
@@ -208,24 +209,21 @@ class Callers:
     def _host_fault(self, sent: bytes) -> _Refusal | None:
         authority = parse_authority(sent.decode("latin-1"))
         if authority is None:
-            return _Refusal(InvalidRequest, f"the header Host is {_shown(sent)}; send <host> or <host>:<port>", 400)
+            detail = f"the header Host is {_shown(sent)}; send <host> or <host>:<port>"
+            return partial(InvalidRequest, detail, status=400)
         host = authority.host
         if authority.is_address() or host == "localhost" or host.endswith(".localhost") or host in self._hosts:
             return None
-        return _Refusal(
+        return partial(
             HostNotAllowed,
             f"this service does not serve requests for the host {_shown(sent)}: any web site can point a name of its own"
             f" here. Use an IP address or localhost; if the name is the service's, add it to the setting {self._allow_hosts}",
         )
 
     def _origin_fault(self, sent: bytes, host: bytes) -> _Refusal | None:
-        """`host`: the allowed host of the same request. A proxy may have ended TLS, so its scheme can be either."""
-        origin = parse_origin(sent.decode("latin-1"))
-        if self._allows(origin):
+        if self._may_call(parse_origin(sent.decode("latin-1")), host):
             return None
-        if origin is not None and _is_of_host(origin, host):
-            return None
-        return _Refusal(
+        return partial(
             OriginNotAllowed,
             f"a page of the origin {_shown(sent)} made this call; if its pages may call, add the origin to the setting"
             f" {self._allow_origins}",
@@ -236,24 +234,25 @@ class Callers:
         if headers.get(b"sec-fetch-site") in (_OWN_SITE, _NO_PAGE):
             return None
         page = parse_origin("/".join(headers.get(b"referer", b"").decode("latin-1").split("/", 3)[:3]))
-        if page is not None and (self._allows(page) or _is_of_host(page, host)):
+        if self._may_call(page, host):
             return None
-        return _Refusal(
+        return partial(
             OriginNotAllowed,
             "a browser made this call, and no header proves that its page may call: Origin is missing, and Referer and"
             " Sec-Fetch-Site do not name this service or an allowed page. Pages that may call send Origin, and the"
             f" setting {self._allow_origins} lists their origins",
         )
 
-    def _allows(self, origin: Origin | None) -> bool:
-        return self._any_origin or origin in self._origins
-
-    def _answer(self, sent: bytes) -> Pairs:
-        if self._any_origin:
-            return (b"access-control-allow-origin", b"*"), self._exposed
-        if self._allows(parse_origin(sent.decode("latin-1"))):
-            return (b"access-control-allow-origin", sent), (b"vary", b"Origin"), self._exposed
-        return ()
+    def _may_call(self, origin: Origin | None, host: bytes) -> bool:
+        """Return whether pages of an origin may call the allowed host, whose own pages may have either scheme: a proxy
+        may have ended TLS."""
+        if self._any_origin or origin in self._origins:
+            return True
+        authority = parse_authority(host.decode("latin-1"))
+        if origin is None or authority is None or origin.scheme not in _DEFAULT_PORTS:
+            return False
+        port = None if authority.port == _DEFAULT_PORTS[origin.scheme] else authority.port
+        return (origin.host, origin.port) == (authority.host, port)
 
 
 def _given_twice(sent: Sequence[tuple[bytes, bytes]]) -> ApiError | None:
@@ -262,15 +261,6 @@ def _given_twice(sent: Sequence[tuple[bytes, bytes]]) -> ApiError | None:
             detail = f"the request has more than one header {name.decode().title()}; send one"
             return InvalidRequest(detail, status=400)
     return None
-
-
-def _is_of_host(origin: Origin, host: bytes) -> bool:
-    """Return whether an origin has this host and port. A proxy may have ended TLS, so the scheme can be either."""
-    authority = parse_authority(host.decode("latin-1"))
-    if authority is None or origin.scheme not in _DEFAULT_PORTS:
-        return False
-    port = None if authority.port == _DEFAULT_PORTS[origin.scheme] else authority.port
-    return (origin.host, origin.port) == (authority.host, port)
 
 
 def _is_preflight(method: str, headers: Mapping[bytes, bytes]) -> bool:

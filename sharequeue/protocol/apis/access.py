@@ -8,11 +8,10 @@ from sharequeue.protocol.messages import access as messages
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue_http.forms.api import Api
 
-_DESCRIBE = Access((cluster(Operation.DESCRIBE),), keyed=True)
-_ALTER = Access((cluster(Operation.ALTER),), keyed=True, audited=True)
+_reads = partial(Api, tag="Access", access=Access((cluster(Operation.DESCRIBE),), keyed=True))
+_changes = partial(Api, tag="Access", access=Access((cluster(Operation.ALTER),), keyed=True, audited=True))
 
-_call = partial(Api, tag="Access")
-CREATE_KEY = _call(
+CREATE_KEY = _changes(
     "createKey",
     "POST /v1/keys",
     "Make a key of a principal; its text is in this answer alone.",
@@ -21,18 +20,16 @@ CREATE_KEY = _call(
     request=messages.CreateKeyRequest,
     response=messages.CreatedKey,
     status=201,
-    access=_ALTER,
 )
-LIST_KEYS = _call(
+LIST_KEYS = _reads(
     "listKeys",
     "GET /v1/keys",
     "List keys by id, a page at a time, without their secrets.",
     description="Keys that have ended or were revoked are among them for 30 days.",
     request=messages.ListKeysQuery,
     response=messages.KeyList,
-    access=_DESCRIBE,
 )
-ROTATE_KEY = _call(
+ROTATE_KEY = _changes(
     "rotateKey",
     "POST /v1/keys/{key_id}/rotate",
     "Make another key of the same principal; the old one holds for `overlap_ms` more.",
@@ -42,9 +39,8 @@ ROTATE_KEY = _call(
     response=messages.CreatedKey,
     status=201,
     errors=("RESOURCE_NOT_FOUND",),
-    access=_ALTER,
 )
-REVOKE_KEY = _call(
+REVOKE_KEY = _changes(
     "revokeKey",
     "DELETE /v1/keys/{key_id}",
     "Revoke a key: within 5 seconds no gateway takes it any more.",
@@ -52,9 +48,8 @@ REVOKE_KEY = _call(
     response=messages.KeyDescription,
     errors=("RESOURCE_NOT_FOUND",),
     idempotent=True,
-    access=_ALTER,
 )
-REVOKE_KEYS = _call(
+REVOKE_KEYS = _changes(
     "revokeKeys",
     "DELETE /v1/keys",
     "Revoke every key that was made before a time.",
@@ -63,9 +58,8 @@ REVOKE_KEYS = _call(
     request=messages.RevokeKeysRequest,
     response=messages.RevokedKeys,
     idempotent=True,
-    access=_ALTER,
 )
-ADD_ACLS = _call(
+ADD_ACLS = _changes(
     "addAcls",
     "POST /v1/acls",
     "Add rights of principals.",
@@ -74,18 +68,16 @@ ADD_ACLS = _call(
     response=messages.AclList,
     status=201,
     idempotent=True,
-    access=_ALTER,
 )
-LIST_ACLS = _call(
+LIST_ACLS = _reads(
     "listAcls",
     "GET /v1/acls",
     "List rights.",
     description="There are at most 10,000.",
     request=messages.ListAclsQuery,
     response=messages.AclList,
-    access=_DESCRIBE,
 )
-REMOVE_ACLS = _call(
+REMOVE_ACLS = _changes(
     "removeAcls",
     "DELETE /v1/acls",
     "Remove the rights that have these members; answers those that were removed.",
@@ -93,7 +85,6 @@ REMOVE_ACLS = _call(
     request=messages.ListAclsQuery,
     response=messages.AclList,
     idempotent=True,
-    access=_ALTER,
 )
 DESCRIBE_ACCESS = Api(
     "describeAccess",
