@@ -97,21 +97,26 @@ async def begin(
     *,
     most_each: int | None = None,
     durable: bool = True,
+    part_of: str | None = None,
 ) -> tuple[int, int] | None:
     """Begin a transaction.
 
     `most_each`: the most of this principal that are open while others' are; None: it has no bound of its own.
+    `part_of`: a transaction whose row is locked, and whose deadline the new one has.
 
     `durable`: wait until the disk has it. Otherwise a crash of PostgreSQL within the next moment forgets it, as if it
     had been aborted; its commit is durable all the same.
     Returns: when it began and its deadline, in ms; None: `most_open` are open.
     """
     soon = "" if durable else "AND set_config('synchronous_commit', 'off', true) IS NOT NULL"
-    bounded = "" if most_each is None else _WITHIN_ITS_PART.format(principal="$4", most="$6", each="$7")
+    bounded = "" if most_each is None else _WITHIN_ITS_PART.format(principal="$4", most="$6", each="$8")
+    deadline = "(SELECT deadline FROM log.transactions WHERE transaction_id = $7)"
+    if part_of is None:
+        deadline = "clock_timestamp() + make_interval(secs => $5::int / 1000.0::float8)"
     row = await connection.fetchrow(
         f"""INSERT INTO log.transactions
-              (transaction_id, transactional_id, producer_epoch, principal, timeout_ms, deadline)
-            SELECT $1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $5::int / 1000.0::float8)
+              (transaction_id, transactional_id, producer_epoch, principal, timeout_ms, part_of, deadline)
+            SELECT $1, $2, $3, $4, $5, $7::text, {deadline}
             WHERE (SELECT count(*) FROM (SELECT FROM log.transactions WHERE state = 0 LIMIT $6) few) < $6 {bounded} {soon}
             RETURNING {MS.format("began_at")}, {MS.format("deadline")}""",
         transaction_id,
@@ -120,6 +125,7 @@ async def begin(
         principal,
         timeout_ms,
         most_open,
+        part_of,
         *(() if most_each is None else (most_each,)),
     )
     return None if row is None else (row[0], row[1])
@@ -131,30 +137,3 @@ async def open_of_principal(connection: Connection, principal: str) -> int:
         "SELECT count(*) FROM log.transactions WHERE state = 0 AND principal = $1", principal
     )
     return count
-
-
-async def begin_part(
-    connection: Connection,
-    transaction_id: str,
-    whole: Transaction,
-    principal: str,
-    most_open: int,
-    most_each: int | None = None,
-) -> tuple[int, int] | None:
-    """Begin a part of a transaction whose row is locked. It has the deadline of the whole.
-    `principal`: empty: the whole has it.
-    `most_each` and the answer: as of `begin`."""
-    bounded = "" if most_each is None else _WITHIN_ITS_PART.format(principal="$4::text", most="$3", each="$5")
-    row = await connection.fetchrow(
-        f"""INSERT INTO log.transactions (transaction_id, principal, timeout_ms, deadline, part_of)
-            SELECT $1, coalesce(nullif($4, ''), principal), timeout_ms, deadline, transaction_id FROM log.transactions
-            WHERE transaction_id = $2 AND (SELECT count(*) FROM (
-              SELECT FROM log.transactions WHERE state = 0 LIMIT $3) few) < $3 {bounded}
-            RETURNING {MS.format("began_at")}, {MS.format("deadline")}""",
-        transaction_id,
-        whole.transaction_id,
-        most_open,
-        principal,
-        *(() if most_each is None else (most_each,)),
-    )
-    return None if row is None else (row[0], row[1])

@@ -147,18 +147,22 @@ class PostgresTransactions:
             note = None if producer is None else producer.committed_note
             return await self._insert(connection, wish, epoch, note), ()
 
-    async def _insert(self, connection: Any, wish: NewTransaction, epoch: int, note: str | None) -> BegunTransaction:
+    async def _insert(
+        self, connection: Any, wish: NewTransaction, epoch: int, note: str | None, of_whole: str = ""
+    ) -> BegunTransaction:
+        """`of_whole`: the principal of the whole, for a part that a caller without one begins."""
         transaction_id = str(uuid.uuid4())
         times = await begin_store.begin(
             connection,
             transaction_id,
             wish.transactional_id,
             epoch,
-            wish.owner.principal,
+            wish.owner.principal or of_whole,
             wish.timeout_ms,
             self._most_open,
             most_each=self._most_each if wish.owner.principal else None,
             durable=wish.durable,
+            part_of=wish.part_of,
         )
         if times is None:
             raise await self._too_many_of(connection, wish.owner.principal)
@@ -180,20 +184,8 @@ class PostgresTransactions:
                 whole = await transaction_store.outcome(connection, outcomes, whole_id, wish.owner.patterns)
             check_whole(whole_id, whole, past)
             assert whole is not None
-            transaction_id = str(uuid.uuid4())
-            principal = wish.owner.principal
-            most_each = self._most_each if principal else None
-            times = await begin_store.begin_part(
-                connection, transaction_id, whole, principal, self._most_open, most_each
-            )
-        if times is None:
-            raise await self._too_many_of(connection, principal)
-        return BegunTransaction(
-            transaction_id=transaction_id,
-            producer_epoch=0,
-            timeout_ms=whole.timeout_ms or 0,
-            expires_at_ms=times[1],
-        )
+            wish = wish._replace(timeout_ms=whole.timeout_ms or 0)
+            return await self._insert(connection, wish, 0, None, whole.principal)
 
     async def _too_many_of(self, connection: Any, principal: str) -> Throttled:
         mine = await begin_store.open_of_principal(connection, principal) if principal else 0
