@@ -69,32 +69,6 @@ def configure(levels: Mapping[str, str]) -> None:
     logging.root.setLevel(lowest)
 
 
-class Rarely:
-    """Allows a few lines per period, so that many equal events do not fill the log."""
-
-    def __init__(self, lines: int, seconds: float) -> None:
-        self._lines = lines
-        self._seconds = seconds
-        self._began = float("-inf")
-        self._written = 0
-        self._missed = 0
-
-    def allows(self, now: float) -> int | None:
-        """Decide about one line. Returns: the number of lines left out before it; None: leave this one out too.
-
-        Args:
-            now: seconds of a clock that never goes back.
-        """
-        if now - self._began >= self._seconds:
-            self._began, self._written = now, 0
-        if self._written >= self._lines:
-            self._missed += 1
-            return None
-        self._written += 1
-        missed, self._missed = self._missed, 0
-        return missed
-
-
 class Tally:
     """Events that come one by one or in thousands: the first has its line at once, the next ones are counted.
 

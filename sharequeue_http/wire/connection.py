@@ -17,7 +17,6 @@ import logging
 import select
 import socket
 import struct
-import time
 from collections import deque
 from typing import Any, ClassVar, Final
 
@@ -264,12 +263,7 @@ class Connection(asyncio.Protocol):
 
         Requests before it that have no answer yet get theirs; then the connection ends without an answer to this one.
         """
-        missed = self.edge.malformed.allows(time.monotonic())
-        if missed is not None:
-            log.info(
-                "refused what a connection sent",
-                extra=fields(peer=self.peer, status=error.status, cause=error.detail, not_logged=missed),
-            )
+        self.edge.malformed.note(self.peer and self.peer[0], peer=self.peer, status=error.status, cause=error.detail)
         self._deaf = True
         self._in_head = False
         self._received()

@@ -8,12 +8,11 @@ import asyncio
 import logging
 import os
 import resource
-import time
 from typing import Final, Protocol
 
 from sharequeue_http.application.app import App
 from sharequeue_http.limits import HttpLimits
-from sharequeue_http.log import Rarely, fields
+from sharequeue_http.log import Tally
 
 log = logging.getLogger(__name__)
 
@@ -82,9 +81,11 @@ class Edge:
         """Connections whose client does not take its answers as fast as they come, each with the bytes that it has not
         taken at most."""
         self._sending_bytes = 0
-        self.malformed = Rarely(lines=3, seconds=1)
-        self.full = Rarely(lines=1, seconds=60)
-        self._no_file = Rarely(lines=1, seconds=60)
+        self.malformed = Tally(log, logging.INFO, "refused what a connection sent", most=20)
+        self.full = Tally(log, logging.ERROR, "refused a connection: the limit of connections is reached")
+        self._no_file = Tally(
+            log, logging.ERROR, "no file can be opened; new connections are reset until some are free"
+        )
 
     def admits(self, connections: int) -> bool:
         """Tell whether there is room for one more than these. At the limit, close the connection that is idle longest.
@@ -97,12 +98,7 @@ class Edge:
         if connection is not None:
             connection.drop()
             return True
-        missed = self.full.allows(time.monotonic())
-        if missed is not None:
-            log.error(
-                "refused a connection: the limit of connections is reached",
-                extra=fields(connections=self.max_connections, refused=missed + 1),
-            )
+        self.full.note("", connections=self.max_connections)
         return False
 
     def receive(self, connection: Connection, kept: int) -> None:
@@ -136,16 +132,12 @@ class Edge:
                 return
             other.drop()
 
-    def _look_for_a_file(self, now: float) -> None:
+    def _look_for_a_file(self) -> None:
         """Log if no file can be opened. uvicorn then resets new connections, and nothing else would show that."""
         try:
             os.close(os.dup(2))
         except OSError as fault:
-            if self._no_file.allows(now) is not None:
-                log.error(
-                    "no file can be opened; new connections are reset until some are free",
-                    extra=fields(cause=str(fault), limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
-                )
+            self._no_file.note("", cause=str(fault), limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
     async def watch(self) -> None:
         """Close connections whose time is over. Never returns."""
@@ -153,7 +145,7 @@ class Edge:
         while True:
             await asyncio.sleep(LOOK_S)
             now = loop.time()
-            self._look_for_a_file(now)
+            self._look_for_a_file()
             for number, connection in enumerate(list(self.watched), 1):
                 if number % LOOKED_AT_ONCE == 0:
                     await asyncio.sleep(0)

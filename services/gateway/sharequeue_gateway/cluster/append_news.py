@@ -6,7 +6,6 @@ for.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -15,7 +14,7 @@ from redis.asyncio import Redis
 
 from sharequeue.repeats import APPEND_NEWS, REDIS_SILENT
 from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
-from sharequeue_http.log import Rarely, fields
+from sharequeue_http.log import Tally, fields
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ class AppendNews:
         self._node_id = node_id
         self._gathered: dict[tuple[str, int], int] = {}
         self._wake = asyncio.Event()
-        self._deaf = Rarely(lines=1, seconds=10.0)
+        self._deaf = Tally(log, logging.INFO, "cannot receive the appends of other gateways")
 
     def gather(self, topic_id: str, partition: int, log_end_offset: int) -> None:
         """Note that this gateway appended records: the next message reports them. Calls may come in any order."""
@@ -81,6 +80,5 @@ class AppendNews:
                             for topic_id, partition, log_end_offset in news.ends:
                                 hear_of(topic_id, partition, log_end_offset)
             except (*LOST, msgspec.DecodeError) as fault:
-                if self._deaf.allows(time.monotonic()) is not None:
-                    log.info("cannot receive the appends of other gateways", extra=fields(cause=f"{fault!r}: {fault}"))
+                self._deaf.note("", cause=f"{fault!r}: {fault}")
                 await REDIS_SILENT.pause()

@@ -35,7 +35,7 @@ from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway import metrics
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError
-from sharequeue_http.log import Rarely, fields
+from sharequeue_http.log import Tally
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class Metadata:
         self._use_service({})
         self._version = -1
         self._heard_at = 0.0
-        self._unheard = Rarely(lines=1, seconds=10.0)
+        self._unheard = Tally(log, logging.WARNING, "cannot follow the group coordinator")
         self._awaiting: dict[Changed, None] = {}
         """One for each answer under way: the changes that the feed has named since the request."""
         self._changed_here: set[str] = set()
@@ -460,8 +460,7 @@ class Metadata:
             except ApiError as error:
                 self._heard_at = 0.0
                 count_failed_look("feed")
-                if self._unheard.allows(time.monotonic()) is not None:
-                    log.warning("cannot follow the group coordinator", extra=fields(cause=error.detail))
+                self._unheard.note("", cause=error.detail)
                 await FEED.pause()
 
     async def _apply(self, changes: MetadataChangesResponse) -> None:

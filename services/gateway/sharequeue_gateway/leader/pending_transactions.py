@@ -44,7 +44,7 @@ from sharequeue_gateway.record_log.transactions.settlements import (
     settled_of,
 )
 from sharequeue_http.forms.errors import ApiError
-from sharequeue_http.log import Rarely, fields
+from sharequeue_http.log import Tally, fields
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,9 @@ class PendingTransactions:
     _applied: list[Pending] = field(init=False, default_factory=list)
     """Settlements whose state is durable, to be removed."""
     _removing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
-    _failed: Rarely = field(init=False, default_factory=lambda: Rarely(lines=1, seconds=10.0))
+    _failed: Tally = field(
+        init=False, default_factory=lambda: Tally(log, logging.WARNING, "cannot read the outcomes of transactions")
+    )
     oldest_unapplied_s: float = field(init=False, default=0.0)
     """Age of the oldest settlement of the whole service that the last sweep has found."""
 
@@ -96,9 +98,7 @@ class PendingTransactions:
                     await self.sweep()
             except StorageError as error:
                 count_failed_look("pending_records")
-                missed = self._failed.allows(time.monotonic())
-                if missed is not None:
-                    log.warning("cannot read the outcomes of transactions", extra=fields(cause=error.detail))
+                self._failed.note("", cause=error.detail)
 
     async def look(self) -> None:
         """Ask for every pending record of this gateway, and apply what has been decided."""

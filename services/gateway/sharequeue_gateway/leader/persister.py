@@ -62,7 +62,7 @@ from sharequeue_http.forms.errors import (
     RequestTimedOut,
     UnexpectedAnswer,
 )
-from sharequeue_http.log import Rarely, fields
+from sharequeue_http.log import Tally, fields
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class Persister:
     def __init__(self, share_coordinator: ShareStateClient, *, deadline_ms: int) -> None:
         self._share_coordinator = share_coordinator
         self._deadline_s = deadline_ms / 1000
-        self._refused = Rarely(lines=3, seconds=1)
+        self._refused = Tally(log, logging.WARNING, "state write refused", most=20)
         self._gathered: list[PendingWrite] = []
         self._busy: set[str] = set()
         """URLs of the share coordinators with a request under way."""
@@ -355,20 +355,8 @@ class Persister:
             return [pending for pending in writes if self._keep(pending, error, events)]
         if result.error_code == KAFKA_CODES[StorageError.error]:
             self._fails(url, error.detail)
-        missed = self._refused.allows(now_s)
-        if missed is not None:
-            key = writes[0].led.key
-            log.warning(
-                "state write refused",
-                extra=fields(
-                    group_id=key.group_id,
-                    topic_id=key.topic_id,
-                    partition=key.partition,
-                    kafka_code=result.error_code,
-                    cause=error.detail,
-                    not_logged=missed,
-                ),
-            )
+        key = writes[0].led.key
+        self._refused.note(key, **key._asdict(), kafka_code=result.error_code, cause=error.detail)
         for pending in writes:
             _end(pending, error, events)
         return []

@@ -21,7 +21,7 @@ from sharequeue.service.postgres_faults import FAULTS, Meaning
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue.service.time_line import TimeLine
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
-from sharequeue_http.log import REQUEST, Rarely, fields
+from sharequeue_http.log import REQUEST, Tally, fields
 from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.operations import Decided, Operation, WaitingRequest
 from sharequeue_share_coordinator.coordinator.state_cache import CachedPartition, StateCache
@@ -72,7 +72,7 @@ class ShareCoordinator:
         self._superseded: set[int] = set()
         self._deleted: dict[SharePartitionKey, int] = {}
         self._stateless: dict[SharePartitionKey, int] = {}
-        self._failures = Rarely(lines=5, seconds=5.0)
+        self._failures = Tally(log, logging.WARNING, "a commit failed, and its requests with it")
         metrics.CACHED.set_function(lambda: len(self.states.entries))
 
     # Requests
@@ -305,13 +305,8 @@ class ShareCoordinator:
     def _fail(self, gathered: Sequence[WaitingRequest], error: type[ApiError], what: str, meaning: Meaning) -> None:
         message = f"{what}: {meaning.sentence}"
         request_ids = [request.context.request_id for request in gathered if request.context is not None]
-        if request_ids and (missed := self._failures.allows(time.monotonic())) is not None:
-            log.warning(
-                "a commit failed, and its requests with it",
-                extra=fields(
-                    cause=message, request_ids=request_ids[:MOST_LOGGED], requests=len(request_ids), not_logged=missed
-                ),
-            )
+        if request_ids:
+            self._failures.note(what, len(request_ids), cause=message, request_ids=request_ids[:MOST_LOGGED])
         self._answer_all(gathered, error, message)
 
     @staticmethod

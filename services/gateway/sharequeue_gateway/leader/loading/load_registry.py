@@ -6,7 +6,6 @@ Source: KIP-932, the leader of a share-partition loads it with its first fetch.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,7 +25,7 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.loading.loader import Fenced, Loader, Outcome, Wanted
 from sharequeue_gateway.leader.reports import led_metrics
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, Throttled
-from sharequeue_http.log import Rarely, fields
+from sharequeue_http.log import Tally, fields
 
 log = logging.getLogger(__name__)
 
@@ -69,13 +68,13 @@ class Loads:
     cluster: Cluster
     epochs: LeaderEpochs
     max_share_partitions: int
-    _failed: Rarely = field(init=False, default_factory=lambda: Rarely(lines=3, seconds=1))
     _loading: dict[SharePartitionKey, Load] = field(init=False, default_factory=dict)
     _ending: dict[SharePartitionKey, LedSharePartition] = field(init=False, default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.kept_locks = KeptLocks(self.cluster, self.clock)
+        self._failed = Tally(log, logging.WARNING, "cannot load share-partition", most=20)
 
     async def get(
         self,
@@ -179,18 +178,7 @@ class Loads:
         return led
 
     def _log_failure(self, key: SharePartitionKey, topic: KnownTopic, error: ApiError) -> None:
-        missed = self._failed.allows(time.monotonic())
-        if missed is not None:
-            log.warning(
-                "cannot load share-partition",
-                extra=fields(
-                    group_id=key.group_id,
-                    topic=topic.name,
-                    partition=key.partition,
-                    cause=error.detail,
-                    not_logged=missed,
-                ),
-            )
+        self._failed.note(key, group_id=key.group_id, topic=topic.name, partition=key.partition, cause=error.detail)
 
     def _end(self, key: SharePartitionKey, answer: Loaded) -> None:
         self._loading.pop(key).outcome.set_result(answer)
