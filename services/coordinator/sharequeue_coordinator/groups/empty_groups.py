@@ -12,11 +12,10 @@ import logging
 from typing import Final
 
 from sharequeue.repeats import Every
-from sharequeue.service.failed_looks import count_failed_look
+from sharequeue.service.failed_looks import looking
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.groups.admin import GroupAdmin
-from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
@@ -38,11 +37,8 @@ class EmptyGroups:
         """Look every few seconds. Runs until it is cancelled."""
         async for _ in Every(LOOK_S):
             if self._retention_ms >= 0:
-                try:
+                with looking("empty_groups", "empty groups cannot be deleted now"):
                     await self.look()
-                except ApiError as error:
-                    count_failed_look("empty_groups")
-                    log.warning("empty groups cannot be deleted now", extra=fields(cause=error.detail))
 
     async def look(self) -> None:
         """Delete some groups that are due. Raises: ApiError: one of them cannot be deleted now."""

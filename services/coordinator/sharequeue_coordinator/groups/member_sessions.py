@@ -8,14 +8,13 @@ from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.repeats import Every
-from sharequeue.service.failed_looks import count_failed_look
+from sharequeue.service.failed_looks import looking
 from sharequeue_coordinator import metrics
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.groups.registry import GroupRegistry
 from sharequeue_coordinator.groups.totals import Totals
 from sharequeue_coordinator.metadata.metadata import Metadata
-from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ class MemberSessions:
         loop = asyncio.get_running_loop()
         load_at = 0.0
         async for _ in Every(CHECK_S, at_once=True):
-            try:
+            with looking("members", "the sessions of members cannot be checked now"):
                 if loop.time() >= load_at:
                     load_at = loop.time() + LOAD_S
                     groups, with_members, begun, initialized = await self._database.query(store.counts)
@@ -49,9 +48,6 @@ class MemberSessions:
                     self._groups.forget_unused()
                     await self._load_groups()
                 await self._expire_members()
-            except ApiError as error:
-                count_failed_look("members")
-                log.warning("the sessions of members cannot be checked now", extra=fields(cause=error.detail))
 
     async def _load_groups(self) -> None:
         for group_id in await self._database.query(store.with_members):
@@ -64,14 +60,10 @@ class MemberSessions:
             deadline_ms = group.machine.next_deadline_ms()
             if deadline_ms is None or deadline_ms > now_ms or not self._database.owns(group.group_id):
                 continue
-            try:
+            with looking("members", "members cannot be removed now", group_id=group.group_id):
                 changes = await self._groups.decide(
                     group, lambda machine: machine.expire_members(self._metadata.by_name, now_ms)
                 )
-            except ApiError as error:
-                count_failed_look("members")
-                log.warning("members cannot be removed now", extra=fields(group_id=group.group_id, cause=error.detail))
-            else:
                 gone = sorted(member_id for member_id, member in changes.members.items() if member is None)
                 log.info(
                     "removed members that sent no heartbeats", extra=fields(group_id=group.group_id, members=gone[:10])

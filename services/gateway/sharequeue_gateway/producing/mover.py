@@ -7,23 +7,18 @@ schedules for an earlier time brings its look forward.
 """
 
 import asyncio
-import logging
 import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from sharequeue.service.failed_looks import count_failed_look
+from sharequeue.service.failed_looks import looking
 from sharequeue_gateway import metrics
 from sharequeue_gateway.record_log.scheduled import scheduled_store
 from sharequeue_gateway.record_log.scheduled.schedule_log import ScheduleLog
 from sharequeue_gateway.record_log.scheduled.scheduled_log import ScheduledLog
 from sharequeue_gateway.record_log.store import Query
-from sharequeue_http.forms.errors import ApiError
-from sharequeue_http.log import fields
-
-log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 OTHERS_LOOK_S: Final = 5.0
@@ -69,14 +64,11 @@ class Mover:
         while True:
             pause_s = LOOK_S
             self._expected = math.inf
-            try:
+            with looking("scheduled", "cannot move scheduled records into the log"):
                 if time.monotonic() >= count_at:
                     count_at = time.monotonic() + COUNT_S
                     await self._count()
                 pause_s = await self.look()
-            except ApiError as error:
-                count_failed_look("scheduled")
-                log.warning("cannot move scheduled records into the log", extra=fields(cause=error.detail))
             await self._pause(pause_s)
 
     async def look(self) -> float:

@@ -10,10 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from sharequeue.protocol import capabilities
-from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.repeats import Every
-from sharequeue.service.failed_looks import count_failed_look
+from sharequeue.service.failed_looks import looking
 from sharequeue.service.time_line import WENT_BACK
 from sharequeue_gateway.record_log import store, time_lines
 from sharequeue_gateway.record_log.appending import Appender
@@ -325,13 +324,10 @@ class PostgresRecordLog:
     async def _watch(self, interest: Interest) -> None:
         async for _ in Every(WATCH_PAUSE_S):
             places = list({*interest(), *self._cache.places()})
-            try:
+            with looking("log_ends", "cannot read the log ends of watched partitions"):
                 await self.database.look_back()
                 for start in range(0, len(places), WATCHED_AT_ONCE):
                     await self._look_at(places[start : start + WATCHED_AT_ONCE])
-            except StorageError as error:
-                count_failed_look("log_ends")
-                log.warning("cannot read the log ends of watched partitions", extra=fields(cause=error.detail))
 
     async def _look_at(self, places: Sequence[TopicIdPartition]) -> None:
         known = self._cache.log_ends(places)

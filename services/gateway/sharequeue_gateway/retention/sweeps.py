@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from sharequeue.clock import Clock
 from sharequeue.protocol import capabilities
 from sharequeue.repeats import Every
-from sharequeue.service.failed_looks import count_failed_look
+from sharequeue.service.failed_looks import looking
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
@@ -21,7 +21,6 @@ from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
 from sharequeue_gateway.retention.heartbeats import Heartbeats
 from sharequeue_gateway.retention.housekeeping import Housekeeping
-from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
@@ -52,13 +51,8 @@ class Retention:
 
     async def sweep(self) -> None:
         """Apply the retention of every topic, including topics that this gateway has not used yet."""
-        try:
+        with looking("retention", "cannot read all topics: retention is applied only to the known ones"):
             await self._metadata.learn_all()
-        except ApiError as error:
-            count_failed_look("retention")
-            log.warning(
-                "cannot read all topics: retention is applied only to the known ones", extra=fields(cause=error.detail)
-            )
         ruled = [(topic, rule_of(topic.config)) for topic in self._metadata.topics()]
         ruled = [(topic, rule) for topic, rule in ruled if not rule.idle]
         spares = capabilities.RETENTION_UNSETTLED in self._record_log.capabilities
@@ -66,20 +60,12 @@ class Retention:
         await self._heartbeats.renew([topic for topic in spared if self._cluster.sweeps(topic.topic_id, 0)])
         for topic, rule in ruled:
             mine = [place for place in range(topic.partitions) if self._cluster.sweeps(topic.topic_id, place)]
-            try:
+            with looking("retention", "cannot apply retention; trying again later", topic=topic.name):
                 _report(topic, await self._record_log.apply_retention(topic.topic_id, mine, rule, self._clock.now_ms()))
-            except ApiError as error:
-                count_failed_look("retention")
-                log.warning(
-                    "cannot apply retention; trying again later", extra=fields(topic=topic.name, cause=error.detail)
-                )
         await self._warn(spared)
         if ruled and self._cluster.sweeps("readers", 0):
-            try:
+            with looking("retention", "cannot look for rows of deleted groups"):
                 await self._housekeeping.look()
-            except ApiError as error:
-                count_failed_look("retention")
-                log.info("cannot look for rows of deleted groups", extra=fields(cause=error.detail))
 
     async def _warn(self, spared: Sequence[KnownTopic]) -> None:
         """Say once a day which groups are about to lose their hold of a topic, or have lost it."""
@@ -88,12 +74,9 @@ class Retention:
         for topic in spared:
             if not self._cluster.sweeps(topic.topic_id, 0):
                 continue
-            try:
+            with looking("retention", "cannot look for idle groups", topic=topic.name):
                 for hold in await self._readers.ending_holds(topic.topic_id):
                     ending[hold.group_id, topic.name, hold.ended] = hold.expires_at_ms
-            except ApiError as error:
-                count_failed_look("retention")
-                log.info("cannot look for idle groups", extra=fields(topic=topic.name, cause=error.detail))
         metrics.ENDING_HOLDS.set(sum(not ended for _, _, ended in ending))
         self._warned_at_ms = {pair: at_ms for pair, at_ms in self._warned_at_ms.items() if pair in ending}
         for pair, expires_at_ms in ending.items():

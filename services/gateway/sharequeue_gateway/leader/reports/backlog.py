@@ -18,7 +18,7 @@ from sharequeue.clock import Clock
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import Every
-from sharequeue.service.failed_looks import count_failed_look
+from sharequeue.service.failed_looks import count_failed_look, looking
 from sharequeue.service.series import Family
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
@@ -144,11 +144,8 @@ class BacklogLook:
             log.warning("cannot read the backlog now", extra=fields(cause=error.detail))
         else:
             self._backlogs = backlogs
-            try:
+            with looking("samples", "cannot write samples now"):
                 await self.sampler.take(backlogs, self._oldest_ms, self._open)
-            except ApiError as error:
-                count_failed_look("samples")
-                log.warning("cannot write samples now", extra=fields(cause=error.detail))
 
     async def _open_counts(self) -> OpenCounts:
         """The open dead letters, without those that a group which works on them has finished."""

@@ -5,21 +5,16 @@ not move the mark, or the rows of a partition that is trimmed often would never 
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from sharequeue.protocol.errors import StorageError
 from sharequeue.repeats import OLD_KEYS
-from sharequeue.service.failed_looks import count_failed_look
+from sharequeue.service.failed_looks import looking
 from sharequeue_gateway.record_log import key_store, outcome_store, unique_log
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.store import Connection, rows_in
-from sharequeue_http.log import fields
-
-log = logging.getLogger(__name__)
 
 PURGE_PAUSE_S: Final = 15.0
 AT_ONCE: Final = 1000
@@ -159,7 +154,7 @@ async def run(database: LogDatabase, forget_unused: Callable[[], None]) -> None:
     drop_at_s = 0.0
     while True:
         database.lacks_partition.clear()
-        try:
+        with looking("purge", "cannot purge the record log"):
             for table in database.key_tables:
                 await database.query(key_store.make_key_partitions, table)
             for table in database.key_tables if time.monotonic() >= drop_at_s else ():
@@ -169,9 +164,6 @@ async def run(database: LogDatabase, forget_unused: Callable[[], None]) -> None:
             for stage, after_s in STAGES:
                 while await database.query(stage, AT_ONCE, after_s) >= AT_ONCE:
                     pass
-        except StorageError as error:
-            count_failed_look("purge")
-            log.warning("cannot purge the record log", extra=fields(cause=error.detail))
         with suppress(TimeoutError):
             async with asyncio.timeout(PURGE_PAUSE_S):
                 await database.lacks_partition.wait()

@@ -10,10 +10,10 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from sharequeue.protocol.errors import ConcurrentTransactions, StorageError
+from sharequeue.protocol.errors import ConcurrentTransactions
 from sharequeue.protocol.messages.transactions import BegunTransaction
 from sharequeue.repeats import Every
-from sharequeue.service.failed_looks import count_failed_look
+from sharequeue.service.failed_looks import looking
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
@@ -271,11 +271,8 @@ class PostgresTransactions:
     async def run(self) -> None:
         """Sweep again and again. Any number of gateways may. Never returns."""
         async for _ in Every(self._sweep_s):
-            try:
+            with looking("transactions", "cannot sweep transactions"):
                 await self.sweep()
-            except StorageError as error:
-                count_failed_look("transactions")
-                log.warning("cannot sweep transactions", extra=fields(cause=error.detail))
 
     async def sweep(self) -> None:
         """End the transactions whose time has passed, forget those that wrote nothing, and old transactional ids.
