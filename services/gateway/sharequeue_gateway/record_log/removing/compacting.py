@@ -43,10 +43,11 @@ async def stored_batches(
 ) -> list[RecordBatchListing]:
     """Batches from the one that holds `offset`, or from the next one."""
     rows = await connection.fetch(
-        f"""SELECT base_offset, last_offset, max_timestamp_ms, record_count, generation, {store.MEMORY_BYTES},
+        f"""SELECT base_offset, last_offset, max_timestamp_ms, record_count, generation,
+             {store.MEMORY_BYTES} AS size_bytes,
              b.transaction_id IS NOT NULL AND b.attributes & 32 = 0 AND EXISTS (
                SELECT FROM log.aborted_transactions a
-               WHERE a.topic_id = b.topic_id AND a.partition = b.partition AND a.transaction_id = b.transaction_id)
+               WHERE a.topic_id = b.topic_id AND a.partition = b.partition AND a.transaction_id = b.transaction_id) AS aborted
            FROM log.record_batches b
            WHERE topic_id = $1 AND partition = $2 AND last_offset >= $3 AND {store.FROM_BATCH}
            ORDER BY base_offset LIMIT $4""",
@@ -55,18 +56,7 @@ async def stored_batches(
         offset,
         limit,
     )
-    return [
-        RecordBatchListing(
-            base_offset=row[0],
-            last_offset=row[1],
-            max_timestamp_ms=row[2],
-            record_count=row[3],
-            generation=row[4],
-            size_bytes=row[5],
-            aborted=row[6],
-        )
-        for row in rows
-    ]
+    return [RecordBatchListing(**row) for row in rows]
 
 
 async def sizes(

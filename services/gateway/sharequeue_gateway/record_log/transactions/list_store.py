@@ -21,6 +21,7 @@ from sharequeue_gateway.record_log.transactions.transaction_store import MS
 LOOKED_AT: Final = 10_000
 """The most outcomes that one page looks at."""
 
+_ENDED: Final = ("transaction_id", "transactional_id", "producer_epoch", "began_at_ms", "ended_at_ms", "partitions")
 Place = tuple[datetime, str]
 """When the last transaction of a page began, or if it has ended, when it ended; and its id."""
 
@@ -35,9 +36,9 @@ async def list_open(
     """
     began_at, last_id = (datetime.fromtimestamp(0, UTC), "") if after is None else after
     rows = await connection.fetch(
-        f"""SELECT transaction_id, transactional_id, producer_epoch, began_at, {MS.format("began_at")},
+        f"""SELECT transaction_id, transactional_id, producer_epoch, began_at, {MS.format("began_at")} AS began_at_ms,
               {MS.format("n.now")} - {MS.format("began_at")} AS age_ms, timeout_ms,
-              (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
+              (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id) AS partitions
             FROM log.transactions t CROSS JOIN (SELECT clock_timestamp() AS now) n
             WHERE state = 0 AND began_at >= $1 AND (began_at, transaction_id) > ($1, $2)
               AND ($3::text IS NULL OR transactional_id = $3)
@@ -53,18 +54,7 @@ async def list_open(
         owner,
     )
     page = rows[: query.page_size]
-    listed = [
-        TransactionListing(
-            transaction_id=row[0],
-            transactional_id=row[1],
-            producer_epoch=row[2],
-            began_at_ms=row[4],
-            age_ms=row[5],
-            timeout_ms=row[6],
-            partitions=row[7],
-        )
-        for row in page
-    ]
+    listed = [TransactionListing(**{name: row[name] for name in TransactionListing.__struct_fields__}) for row in page]
     return listed, (page[-1][3], page[-1][0]) if len(rows) > len(page) else None
 
 
@@ -83,8 +73,8 @@ async def list_ended(
                 AND (ended_at, transaction_id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4::text, ''))
               ORDER BY ended_at DESC, transaction_id DESC LIMIT $5)
             SELECT * FROM (
-              SELECT transaction_id, transactional_id, producer_epoch, reason, {MS.format("began_at")},
-                {MS.format("ended_at")}, partitions, ended_at,
+              SELECT transaction_id, transactional_id, producer_epoch, reason, {MS.format("began_at")} AS began_at_ms,
+                {MS.format("ended_at")} AS ended_at_ms, partitions, ended_at,
                 row_number() OVER (ORDER BY ended_at DESC, transaction_id DESC) AS number,
                 ($6::text IS NULL OR coalesce(transactional_id = $6, false))
                   AND ($7::text IS NULL OR coalesce(starts_with(transactional_id, $7), false))
@@ -109,14 +99,7 @@ async def list_ended(
         place = rows[-1][7], rows[-1][0]
     listed = [
         EndedTransactionListing(
-            transaction_id=row[0],
-            transactional_id=row[1],
-            producer_epoch=row[2],
-            state=query.state,
-            reason=Reason(row[3]).name.lower(),
-            began_at_ms=row[4],
-            ended_at_ms=row[5],
-            partitions=row[6],
+            **{name: row[name] for name in _ENDED}, state=query.state, reason=Reason(row[3]).name.lower()
         )
         for row in wanted
     ]

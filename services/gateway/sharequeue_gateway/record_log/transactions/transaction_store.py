@@ -28,26 +28,16 @@ ABORT_MARKER: Final = 48
 MS: Final = "floor(extract(epoch FROM {}) * 1000)::bigint"
 """A timestamp in ms."""
 ROW: Final = f"""transaction_id, transactional_id, producer_epoch, principal, state, reason,
-  {MS.format("began_at")}, timeout_ms, {MS.format("ended_at")}, part_of"""
+  {MS.format("began_at")} AS began_at_ms, timeout_ms, {MS.format("ended_at")} AS ended_at_ms, part_of"""
 """The columns that `transaction_of` takes."""
 MINE: Final = OWNED.format(owner="$2")
 """Each function with an `owner` finds only the transactions that these patterns fit: see `transaction_rules.Owner`."""
 
 
-def transaction_of(row: Any) -> Transaction:
-    """A row with the columns of `ROW`."""
-    return Transaction(
-        transaction_id=row[0],
-        transactional_id=row[1],
-        producer_epoch=row[2],
-        principal=row[3],
-        state=State(row[4]),
-        reason=Reason(row[5]),
-        began_at_ms=row[6],
-        timeout_ms=row[7],
-        ended_at_ms=row[8],
-        part_of=row[9],
-    )
+def transaction_of(row: Any, **more: Any) -> Transaction:
+    """A row whose columns have the names of a Transaction, as those of `ROW`. `more`: what it lacks."""
+    named = {name: row[name] for name in Transaction._fields if name in row}
+    return Transaction(**named | more | {"state": State(row["state"]), "reason": Reason(row["reason"])})
 
 
 _MARKERS: Final = f"""
@@ -312,27 +302,15 @@ async def outcome(
 ) -> Transaction | None:
     """Return what became of a transaction that wrote, in the partitions that may have it. Look for its row first."""
     row = await connection.fetchrow(
-        f"""SELECT transactional_id, producer_epoch, principal, committed, reason, {MS.format("began_at")},
-              {MS.format("ended_at")}, partitions, settled
+        f"""SELECT transactional_id, producer_epoch, principal, reason, partitions, settled,
+              CASE WHEN committed THEN {State.COMMITTED:d} ELSE {State.ABORTED:d} END AS state,
+              {MS.format("began_at")} AS began_at_ms, {MS.format("ended_at")} AS ended_at_ms
             FROM log.transaction_outcomes t WHERE transaction_id = $1 AND {MINE}
               AND ended_hour >= {outcomes.period} - {outcomes.kept} AND ended_hour <= {outcomes.period} + 1""",
         transaction_id,
         owner,
     )
-    if row is None:
-        return None
-    return Transaction(
-        transaction_id=transaction_id,
-        transactional_id=row[0],
-        producer_epoch=row[1],
-        principal=row[2],
-        state=State.COMMITTED if row[3] else State.ABORTED,
-        reason=Reason(row[4]),
-        began_at_ms=row[5],
-        ended_at_ms=row[6],
-        partitions=row[7],
-        settled=row[8],
-    )
+    return None if row is None else transaction_of(row, transaction_id=transaction_id)
 
 
 async def places_of(connection: Connection, transaction_id: str) -> list[tuple[str, int, int]]:
