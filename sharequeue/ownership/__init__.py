@@ -12,6 +12,6 @@ A lease only shows the other instances which one is dead. The epoch keeps a paus
 the same transaction, and a new owner raises it first.
 
     leases.py               which shards this instance owns        shard_store.py         the SQL of leases and epochs
-    endpoints.py            /v1/shards and findCoordinator         coordinator_client.py  call the owner of a key
+    endpoints.py            /v1/shards, and /readyz                coordinator_client.py  call the owner of a key
     share_state_client.py   the share coordinators' calls, cut by owner
 """

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeVar, Unpack
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import KAFKA_CODES, CoordinatorLoadInProgress, NotCoordinator
-from sharequeue.protocol.messages.cluster import CoordinatorLocation, ShardOwner, ShardsResponse
+from sharequeue.protocol.messages.cluster import ShardOwner, ShardsResponse
 from sharequeue.protocol.shards import shard_of
 from sharequeue_http.calling.caller import SHORTEST_ATTEMPT_S, CallOptions, Client, Repeats, decoded
 from sharequeue_http.forms.api import Api
@@ -67,14 +67,6 @@ class CoordinatorClient:
     def owner(self, key: str) -> ShardOwner | None:
         """The owner of a key; None while it is not known."""
         return self._owners.get(shard_of(key, self._count)) if self._count else None
-
-    async def find(self, key: str) -> CoordinatorLocation:
-        """Return who owns a key, for findCoordinator; error 15 while nobody does."""
-        try:
-            await self.learn()
-        except ApiError as error:
-            return CoordinatorLocation(key=key, node_id="", url="", error_code=15, error_message=error.detail)
-        return location(key, self.owner(key))
 
     async def learn(self) -> None:
         """Ask who owns what. Raises: ApiError: nobody answered."""
@@ -231,10 +223,3 @@ class CoordinatorClient:
             if not attempt.done():
                 attempt.cancel()
                 await asyncio.gather(attempt, return_exceptions=True)
-
-
-def location(key: str, owner: ShardOwner | None) -> CoordinatorLocation:
-    """An entry of findCoordinator's answer."""
-    if owner is None:
-        return CoordinatorLocation(key=key, node_id="", url="", error_code=15, error_message="nobody owns it now")
-    return CoordinatorLocation(key=key, node_id=owner.node_id, url=owner.url, error_code=0)

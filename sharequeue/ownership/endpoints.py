@@ -1,52 +1,28 @@
-"""The calls that every coordinator serves: the owners of its shards and findCoordinator; and what it says of itself."""
+"""The call that every coordinator serves, the owners of its shards; and what it says of itself."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from uuid import UUID
 
-from sharequeue.ownership.coordinator_client import CoordinatorClient, location
+from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.cluster import FindCoordinatorQuery, FindCoordinatorResponse, ShardsResponse
+from sharequeue.protocol.messages.cluster import ShardsResponse
 from sharequeue.protocol.messages.operations import Readiness
-from sharequeue.protocol.shards import shard_of, share_key
-from sharequeue.protocol.types import MAX_INT32, SharePartitionKey, group_id_fault
 from sharequeue.service.operations import Operations
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.readiness import CHECK_S, Check, faults
 from sharequeue_http.application.app import App, serve
 from sharequeue_http.application.endpoint import Call
-from sharequeue_http.forms.errors import InvalidRequest
-from sharequeue_http.forms.texts import whole_number
 
 
-def serve_coordinator(
-    app: App,
-    ownership: Ownership,
-    kind: str,
-    others: CoordinatorClient,
-    *,
-    cluster_token: str,
-) -> None:
-    """Add the calls that every coordinator serves to one of this kind. `others`: a client of the other kind."""
+def serve_shards(app: App, ownership: Ownership, *, cluster_token: str) -> None:
+    """Add the call that names the owners of a coordinator's shards."""
 
     async def shards(_: Call) -> ShardsResponse:
         return ShardsResponse(shards=ownership.owners(), count=ownership.count)
 
-    async def find_coordinator(call: Call) -> FindCoordinatorResponse:
-        query: FindCoordinatorQuery = call.request
-        key = _checked(query)
-        if query.key_type == kind:
-            shard = shard_of(key, ownership.count)
-            found = location(query.key, next((owner for owner in ownership.owners() if owner.shard == shard), None))
-        else:
-            found = await others.find(key)
-            found.key = query.key
-        return FindCoordinatorResponse(coordinators=[found])
-
     serve(app, apis.SHARDS, shards, cluster_token=cluster_token)
-    serve(app, apis.FIND_COORDINATOR, find_coordinator, cluster_token=cluster_token)
 
 
 def coordinator_operations(
@@ -71,26 +47,3 @@ def coordinator_operations(
         return Readiness(status=status, dependencies=dependencies | health.told(), lacks=lacks)
 
     return Operations(ready)
-
-
-def _checked(query: FindCoordinatorQuery) -> str:
-    """The key in its canonical form. Raises: InvalidRequest."""
-    if query.key_type == "share":
-        return share_key(check_key(query.key))
-    if query.key_type != "group":
-        raise InvalidRequest(f"key_type must be group or share, not {query.key_type!r}")
-    fault = group_id_fault(query.key)
-    if fault:
-        raise InvalidRequest(fault)
-    return query.key
-
-
-def check_key(key: str) -> SharePartitionKey:
-    """Parse `group:topic_id:partition` from the right: group ids may hold `:`. Raises: InvalidRequest."""
-    parts = key.rsplit(":", 2)
-    if len(parts) != 3 or not parts[0].strip() or (partition := whole_number(parts[2], MAX_INT32)) is None:
-        raise InvalidRequest(f"a share key is group:topic_id:partition, not {key!r}")
-    hexadecimal = parts[1].replace("-", "")
-    if len(hexadecimal) != 32 or not all(digit in "0123456789abcdefABCDEF" for digit in hexadecimal):
-        raise InvalidRequest(f"{parts[1]!r} is not a topic id")
-    return SharePartitionKey(parts[0], str(UUID(hexadecimal)), partition)

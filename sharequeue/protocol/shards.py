@@ -22,7 +22,7 @@ def shard_of(key: str, shards: int) -> int:
 
 
 def share_key(key: SharePartitionKey) -> str:
-    """`group:topic_id:partition`, as findCoordinator names a share-partition."""
+    """`group:topic_id:partition`: the key by which a share-partition is placed."""
     return f"{key.group_id}:{key.topic_id}:{key.partition}"
 
 

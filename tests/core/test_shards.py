@@ -14,7 +14,7 @@ def test_the_shard_of_a_key_never_changes() -> None:
     assert shard_of(CLUSTER, 16) == CLUSTER_SHARD
 
 
-def test_the_key_of_a_share_partition_is_that_of_find_coordinator() -> None:
+def test_the_key_of_a_share_partition_is_that_of_kafkas_find_coordinator() -> None:
     assert share_key(SharePartitionKey("a:b", "t", 3)) == "a:b:t:3"
 
 

@@ -82,7 +82,7 @@ async def prepare(settings: Settings) -> Service:
     ownership.listen(CHANGES_CHANNEL, coordinator.metadata.look)
     await coordinator.metadata.load()
     await ownership.start(coordinator)
-    app = create_group_coordinator_app(coordinator, ownership, share_coordinators, cluster_token=settings.cluster_token)
+    app = create_group_coordinator_app(coordinator, ownership, cluster_token=settings.cluster_token)
 
     async def stop() -> None:
         await coordinator.metadata.feed.finish()

@@ -89,7 +89,6 @@ async def prepare(settings: Settings) -> Service:
         ShareStateApi(coordinator, housekeeping, partition_counts, clock, updates_per_snapshot=updates_per_snapshot),
         ExportApi(connect, coordinator.health),
         ownership,
-        group_coordinators,
         cluster_token=settings.cluster_token,
     )
 

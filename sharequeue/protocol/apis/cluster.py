@@ -6,13 +6,6 @@ from sharequeue.protocol.messages import cluster as messages
 from sharequeue_http.forms.api import Api
 
 _repeatable = partial(Api, idempotent=True)
-FIND_COORDINATOR = Api(
-    "findCoordinator",
-    "GET /v1/coordinators",
-    "Find the group coordinator of a group, or the share coordinator of a share-partition, `group:topic_id:partition`.",
-    request=messages.FindCoordinatorQuery,
-    response=messages.FindCoordinatorResponse,
-)
 SHARDS = Api(
     "shards",
     "GET /v1/shards",

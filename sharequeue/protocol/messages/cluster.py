@@ -29,25 +29,6 @@ class ShardsResponse(Response):
     count: int
 
 
-class FindCoordinatorQuery(Request):
-    """`key_type`: group or share."""
-
-    key_type: str
-    key: str
-
-
-class CoordinatorLocation(Response):
-    key: str
-    node_id: str
-    url: str
-    error_code: int
-    error_message: str | None = None
-
-
-class FindCoordinatorResponse(Response):
-    coordinators: list[CoordinatorLocation]
-
-
 # Group coordinator
 
 

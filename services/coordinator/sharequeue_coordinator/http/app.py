@@ -1,8 +1,7 @@
 """The group coordinator's application: its calls, and ownership."""
 
-from sharequeue.ownership.endpoints import serve_coordinator
+from sharequeue.ownership.endpoints import serve_shards
 from sharequeue.ownership.leases import Ownership
-from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue_coordinator import metrics
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.http.access_api import AccessApi
@@ -12,9 +11,7 @@ from sharequeue_coordinator.http.topics_api import TopicsApi
 from sharequeue_http.application.app import App, create_app, serve
 
 
-def create_group_coordinator_app(
-    coordinator: GroupCoordinator, ownership: Ownership, share_coordinators: ShareStateClient, *, cluster_token: str
-) -> App:
+def create_group_coordinator_app(coordinator: GroupCoordinator, ownership: Ownership, *, cluster_token: str) -> App:
     """The application of one group coordinator."""
     app = create_app("sharequeue group coordinator", "Topics, group settings, initialisation of share-partitions.")
     metrics.TOPICS.set_function(lambda: len(coordinator.metadata.by_name))
@@ -26,5 +23,5 @@ def create_group_coordinator_app(
         *AccessApi(coordinator).calls(),
     ):
         serve(app, api, handler, cluster_token=cluster_token, protect=True)
-    serve_coordinator(app, ownership, "group", share_coordinators, cluster_token=cluster_token)
+    serve_shards(app, ownership, cluster_token=cluster_token)
     return app

@@ -1,7 +1,6 @@
 """The share coordinator's application: the state calls, the export, and ownership."""
 
-from sharequeue.ownership.coordinator_client import CoordinatorClient
-from sharequeue.ownership.endpoints import serve_coordinator
+from sharequeue.ownership.endpoints import serve_shards
 from sharequeue.ownership.leases import Ownership
 from sharequeue_http.application.app import App, create_app, serve
 from sharequeue_share_coordinator.http.export_api import ExportApi
@@ -12,7 +11,6 @@ def create_share_coordinator_app(
     states: ShareStateApi,
     export: ExportApi,
     ownership: Ownership,
-    group_coordinators: CoordinatorClient,
     *,
     cluster_token: str,
 ) -> App:
@@ -20,5 +18,5 @@ def create_share_coordinator_app(
     app = create_app("sharequeue share coordinator", "Keeps the state of share-partitions.")
     for api, handler in (*states.calls(), *export.calls()):
         serve(app, api, handler, cluster_token=cluster_token)
-    serve_coordinator(app, ownership, "share", group_coordinators, cluster_token=cluster_token)
+    serve_shards(app, ownership, cluster_token=cluster_token)
     return app
