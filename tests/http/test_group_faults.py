@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.leaders import GroupTopicsRequest
+from sharequeue.protocol.messages.leaders import GroupPartitionsRequest
 from sharequeue.stack.stack import Stack
 from sharequeue_http.calling.caller import Client
 from tests.http.calls import HANG_S, LONG_MS, Gateway, Json, good, is_loading, problem, ranges, wait_until
@@ -195,7 +195,7 @@ async def fetches_under_way(stack: Stack, group: str) -> int:
     """As the gateway tells the group coordinator."""
     client = Client(stack.url, cluster_token=(stack._data_dir / "cluster.token").read_text().strip())
     try:
-        usage = await client.call(apis.GROUP_USAGE, GroupTopicsRequest(topics=[]), path={"group": group})
+        usage = await client.call(apis.GROUP_USAGE, GroupPartitionsRequest(partitions={}), path={"group": group})
         return int(usage.waiting_fetches)
     finally:
         await client.close()

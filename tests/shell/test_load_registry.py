@@ -59,7 +59,7 @@ def described(partitions: int) -> Described:
 ORDERS = KnownTopic(described(2))
 KEY = SharePartitionKey("g", "id-1", 0)
 ELSEWHERE = Node("gateway-1", "http://127.0.0.1:1")
-INITIALIZED = InitializeSharePartitionsResponse(config={}, topics=[])
+INITIALIZED = InitializeSharePartitionsResponse(config={})
 STATE = PartitionStateResult(partition=0, error_code=0, error_message=None, state_epoch=1, start_offset=0)
 NEVER = PartitionStateResult(partition=1, error_code=42, error_message="not initialised")
 NEVER_FETCHED = ShareStateResponse(results=[TopicStateResult(topic_id="id-1", partitions=[NEVER])])

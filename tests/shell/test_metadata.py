@@ -93,7 +93,7 @@ async def know_config(coordinator: CoordinatorWire, metadata: Metadata) -> None:
 
 
 def stored(config: dict[str, str]) -> InitializeSharePartitionsResponse:
-    return InitializeSharePartitionsResponse(config=config, topics=[])
+    return InitializeSharePartitionsResponse(config=config)
 
 
 # Changes that cannot be applied at first
@@ -286,7 +286,7 @@ def test_service_wide_settings_that_change_are_in_force_for_all_groups() -> None
 
 def test_service_wide_settings_come_with_a_lookup_before_the_feed() -> None:
     async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
-        answer = InitializeSharePartitionsResponse(config={LIMIT: "9"}, topics=[], service={MAX_LIMIT: 7})
+        answer = InitializeSharePartitionsResponse(config={LIMIT: "9"}, service={MAX_LIMIT: 7})
         await asyncio.gather(metadata.learn_config("g"), coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, answer))
         assert metadata.configs["g"].delivery_count_limit == 7
 

@@ -6,6 +6,7 @@ import pytest
 from sharequeue_coordinator.groups import share_states
 from sharequeue_coordinator.share_group.heartbeat import Heartbeat
 
+from sharequeue.protocol.errors import KAFKA_CODES
 from tests.storage.group_coordinators import group_of, two
 
 
@@ -52,6 +53,6 @@ async def test_only_the_deleted_topic_cannot_be_initialised(database_url: str) -
         stays, goes = [await first.topics.create(name, 1, {}) for name in ("stays", "goes")]
         await second.metadata.catch_up()
         await first.topics.delete("goes")
-        answers = await second.initializer.initialize(group, {stays.topic_id: [0], goes.topic_id: [0]})
-        codes = {answer.topic_id: answer.partitions[0].error_code for answer in answers}
-        assert codes == {stays.topic_id: 15, goes.topic_id: 3}, "15: there is no share coordinator to ask"
+        faults = await second.initializer.initialize(group, {stays.topic_id: [0], goes.topic_id: [0]})
+        codes = {place: KAFKA_CODES[fault.error] for place, fault in faults.items()}
+        assert codes == {(stays.topic_id, 0): 15, (goes.topic_id, 0): 3}, "15: there is no share coordinator to ask"

@@ -14,13 +14,14 @@ from sharequeue_coordinator.share_group.initialization import GroupTopic
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import (
+    KAFKA_CODES,
     CoordinatorLoadInProgress,
     NotCoordinator,
     StorageError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, Gateway, StartOffset, TopicStartOffsets
+from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, Gateway
 from sharequeue_http.forms.errors import CoordinatorNotAvailable, InvalidRequest
 from tests.storage.database import session
 from tests.storage.group_coordinators import SHARDS, group_of, instance, running, two, until
@@ -137,17 +138,15 @@ async def test_an_instance_knows_topics_created_at_another(database_url: str, mo
 
         async def codes(*partitions: int) -> list[int]:
             """3: no such partition; 15: it is there, but there is no share coordinator to initialise it."""
-            (answer,) = await second.initializer.initialize(group, {topic.topic_id: partitions})
-            return [partition.error_code for partition in answer.partitions]
+            faults = await second.initializer.initialize(group, {topic.topic_id: partitions})
+            return [KAFKA_CODES[faults[topic.topic_id, partition].error] for partition in partitions]
 
         topic = await first.topics.create("t", 1, {})
         assert [known.topic_id for known in await second.metadata.describe_topics(["t"], [])] == [topic.topic_id]
         topic = await first.topics.create("u", 2, {})
         assert await asyncio.wait_for(codes(0, 5), 60) == [15, 3]
         await first.topics.update("u", 6, {}, [])
-        request = AlterShareGroupOffsetsRequest(
-            topics=[TopicStartOffsets(topic_id=topic.topic_id, partitions=[StartOffset(partition=4, start_offset=0)])]
-        )
+        request = AlterShareGroupOffsetsRequest(offsets={topic.topic_id: {4: 0}})
         with pytest.raises(CoordinatorNotAvailable):
             await second.group_admin.alter_offsets(group, request)
         await first.topics.update("u", 7, {}, [])
@@ -175,11 +174,7 @@ async def test_a_group_begins_in_all_partitions_that_there_are(
         elif begin == "heartbeat":
             await second.members.heartbeat(group, Heartbeat("m", 0, None, frozenset({"t"}), "", ""))
         else:
-            request = AlterShareGroupOffsetsRequest(
-                topics=[
-                    TopicStartOffsets(topic_id=topic.topic_id, partitions=[StartOffset(partition=0, start_offset=0)])
-                ]
-            )
+            request = AlterShareGroupOffsetsRequest(offsets={topic.topic_id: {0: 0}})
             with pytest.raises(CoordinatorNotAvailable):
                 await second.group_admin.alter_offsets(group, request)
         await first.topics.update("t", 4, {}, [])
@@ -225,8 +220,8 @@ async def test_a_call_from_before_a_groups_deletion_does_not_recreate_it(
             asking = asyncio.create_task(second.initializer.initialize(group, {topic.topic_id: [0]}))
             await second.group_admin.delete(group, force=True)
             assert not second.metadata.known([], [topic.topic_id]), "the lookup of the topic is in progress"
-        (answer,) = await asking
-        assert [partition.error_code for partition in answer.partitions] == [15]
+        (fault,) = (await asking).values()
+        assert KAFKA_CODES[fault.error] == 15
         assert not (await second.groups.find(group)).machine.exists
 
 

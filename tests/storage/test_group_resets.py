@@ -10,7 +10,7 @@ from sharequeue_coordinator.share_group.heartbeat import Heartbeat
 from sharequeue_coordinator.share_group.initialization import Initialization
 
 from sharequeue.protocol.errors import UnknownMemberId
-from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, StartOffset, TopicStartOffsets
+from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest
 from sharequeue_http.forms.errors import CoordinatorNotAvailable
 from tests.storage.group_coordinators import running, until
 
@@ -24,8 +24,8 @@ async def delete(coordinator: GroupCoordinator, topic_id: str) -> None:
 
 
 async def reset(coordinator: GroupCoordinator, topic_id: str) -> None:
-    offsets = [TopicStartOffsets(topic_id=topic_id, partitions=[StartOffset(partition=0, start_offset=0)])]
-    await coordinator.group_admin.alter_offsets("g", AlterShareGroupOffsetsRequest(topics=offsets, force=True))
+    request = AlterShareGroupOffsetsRequest(offsets={topic_id: {0: 0}}, force=True)
+    await coordinator.group_admin.alter_offsets("g", request)
 
 
 def joining(member_id: str) -> Heartbeat:

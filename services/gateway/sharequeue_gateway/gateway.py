@@ -22,7 +22,7 @@ from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, StartOffset, TopicStartOffsets
+from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest
 from sharequeue.protocol.messages.operations import ServiceDescription
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue.service.addresses import node_name, own_url
@@ -368,10 +368,9 @@ async def _restart(base: Base, place: TopicIdPartition, offset: int) -> None:
 
     for group_id, floor in await base.database.query(bounds_store.floors_of, place):
         if base.cluster.leads(SharePartitionKey(group_id, *place)):
-            start = StartOffset(partition=place[1], start_offset=min(floor, offset))
-            request = AlterShareGroupOffsetsRequest(
-                topics=[TopicStartOffsets(topic_id=place[0], partitions=[start])], force=True
-            )
+            topic_id, partition = place
+            start = {topic_id: {partition: min(floor, offset)}}
+            request = AlterShareGroupOffsetsRequest(offsets=start, force=True)
             await base.coordinator.exchange(
                 apis.ALTER_SHARE_GROUP_OFFSETS, request, key=group_id, path={"group": group_id}
             )

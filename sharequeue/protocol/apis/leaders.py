@@ -14,14 +14,14 @@ GROUP_USAGE = _repeatable(
     "shareGroupUsage",
     "POST /v1/led/groups/{group}/usage",
     "Tell how much this gateway is used by a group.",
-    request=messages.GroupTopicsRequest,
+    request=messages.GroupPartitionsRequest,
     response=messages.GroupUsageResponse,
 )
 RELEASE_MEMBER = _repeatable(
     "releaseMember",
     "POST /v1/led/groups/{group}/members/{member_id}/release",
     "Close a member's share session, and release its records in the share-partitions that this gateway leads.",
-    request=messages.GroupTopicsRequest,
+    request=messages.GroupPartitionsRequest,
     response=messages.ReleaseMemberResponse,
 )
 UNLOAD_GROUP = _repeatable(

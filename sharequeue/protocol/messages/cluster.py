@@ -141,35 +141,35 @@ class MetadataChangesResponse(Response):
     reset: bool = False
 
 
-class TopicIdPartitions(Struct, kw_only=True):
-    topic_id: str
-    partitions: list[int]
+PartitionNumbers = dict[str, list[int]]
+"""Partitions by topic id."""
+
+StartOffsets = dict[str, dict[int, int]]
+"""Start offsets by topic id and partition."""
 
 
 class InitializeSharePartitionsRequest(Request):
-    """Make sure that these share-partitions are initialised. The first ones create the group. Without topics the call
-    asks for the settings alone."""
+    """Make sure that these share-partitions are initialised. The first ones create the group. Without partitions the
+    call asks for the settings alone."""
 
     group_id: str
-    topics: list[TopicIdPartitions]
+    partitions: PartitionNumbers
 
 
-class InitializedPartition(Struct, omit_defaults=True, kw_only=True):
+class FailedPartition(Struct, kw_only=True):
+    """A partition that was not initialised, or not set; the others of the request were."""
+
+    topic_id: str
     partition: int
     error_code: int
-    error_message: str | None
-
-
-class InitializedTopic(Struct, kw_only=True):
-    topic_id: str
-    partitions: list[InitializedPartition]
+    error_message: str
 
 
 class InitializeSharePartitionsResponse(Response):
     """`config`: the stored settings of the group, which a leader needs. `service`: those of the service."""
 
     config: dict[str, str]
-    topics: list[InitializedTopic]
+    failed: list[FailedPartition] = []
     service: dict[str, int] = {}
 
 
@@ -207,29 +207,19 @@ class GroupSummaryResponse(Response):
     more: bool = False
 
 
-class StartOffset(Struct, kw_only=True):
-    partition: int
-    start_offset: int
-
-
-class TopicStartOffsets(Struct, kw_only=True):
-    topic_id: str
-    partitions: list[StartOffset]
-
-
 class AlterShareGroupOffsetsRequest(Request):
     """The offsets at which a group starts. `force`: also while it is in use."""
 
-    topics: list[TopicStartOffsets]
+    offsets: StartOffsets
     force: bool = False
 
 
 class AlterShareGroupOffsetsResponse(Response):
-    topics: list[InitializedTopic]
+    failed: list[FailedPartition] = []
 
 
 class LeaveShareGroupResponse(Response):
-    """`error_code`: 25 or 69: there was no such member. `topics`: the group's share-partitions, in any case."""
+    """`error_code`: 25 or 69: there was no such member. `partitions`: the group's, in any case."""
 
     error_code: int
-    topics: list[TopicIdPartitions]
+    partitions: PartitionNumbers

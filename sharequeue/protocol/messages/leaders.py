@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Raw, Struct
 
-from sharequeue.protocol.messages.cluster import TopicIdPartitions, TopicStartOffsets
+from sharequeue.protocol.messages.cluster import PartitionNumbers, StartOffsets
 from sharequeue.protocol.messages.fields import AnyInt64, GroupId, Request, Response
 from sharequeue.protocol.messages.groups import MOST_AT_WORK, FetchingMember
 from sharequeue.protocol.messages.problems import AcknowledgementResult, PartitionError
@@ -134,13 +134,13 @@ class ChangeReadersRequest(Request):
 
     step: Literal["reserve", "raise", "remove"]
     state_epoch: int
-    topics: list[TopicStartOffsets]
+    offsets: StartOffsets
 
 
 class ChangeReadersResponse(Response):
     """The start offsets, those of `reserve` within the bounds of the log."""
 
-    topics: list[TopicStartOffsets]
+    offsets: StartOffsets
 
 
 class HoldRequest(Request):
@@ -218,10 +218,10 @@ class YieldResponse(Response):
     held: list[HeldSharePartition]
 
 
-class GroupTopicsRequest(Request):
-    """The share-partitions a group has, by topic id."""
+class GroupPartitionsRequest(Request):
+    """The share-partitions that a group has."""
 
-    topics: list[TopicIdPartitions]
+    partitions: PartitionNumbers
 
 
 class GroupUsageResponse(Response):

@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from sharequeue.protocol.errors import NonEmptyGroup
-from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest, InitializedTopic, TopicIdPartitions
-from sharequeue.protocol.messages.leaders import GroupTopicsRequest, GroupUsageResponse, UnloadGroupRequest
+from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest
+from sharequeue.protocol.messages.leaders import GroupPartitionsRequest, GroupUsageResponse, UnloadGroupRequest
 from sharequeue_coordinator.groups.gateway_calls import GatewayCalls
 from sharequeue_coordinator.groups.initializer import Initializer, no_partition
 from sharequeue_coordinator.groups.owned_group import OwnedGroup
 from sharequeue_coordinator.groups.registry import GroupRegistry
-from sharequeue_coordinator.groups.share_states import ShareStates, initialized_topics
+from sharequeue_coordinator.groups.share_states import ShareStates
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.store import TopicRow
 from sharequeue_coordinator.share_group import offsets
@@ -97,21 +97,22 @@ class GroupAdmin:
             with _indefinite():
                 await self._groups.decide(group, lambda machine: offsets.deleted(machine, [topic.topic_id]))
 
-    async def alter_offsets(self, group_id: str, request: AlterShareGroupOffsetsRequest) -> list[InitializedTopic]:
+    async def alter_offsets(
+        self, group_id: str, request: AlterShareGroupOffsetsRequest
+    ) -> dict[tuple[str, int], ApiError]:
         """Set the start offsets of a group. The group is created if it does not exist.
 
-        Returns: the outcome of each partition. Raises: NonEmptyGroup.
+        Returns: the partitions whose offsets are not set. Raises: NonEmptyGroup.
         """
         faults: dict[tuple[str, int], ApiError] = {}
         wanted: dict[str, dict[int, int]] = {}
-        asked = {topic.topic_id: [entry.partition for entry in topic.partitions] for topic in request.topics}
-        await self._initializer.learn_of((await self._groups.find(group_id)).machine, asked)
-        for topic in request.topics:
-            for entry in topic.partitions:
-                if self._metadata.has_partition(topic.topic_id, entry.partition):
-                    wanted.setdefault(topic.topic_id, {})[entry.partition] = entry.start_offset
+        await self._initializer.learn_of((await self._groups.find(group_id)).machine, request.offsets)
+        for topic_id, partitions in request.offsets.items():
+            for partition, start_offset in partitions.items():
+                if self._metadata.has_partition(topic_id, partition):
+                    wanted.setdefault(topic_id, {})[partition] = start_offset
                 else:
-                    faults[topic.topic_id, entry.partition] = no_partition(topic.topic_id, entry.partition)
+                    faults[topic_id, partition] = no_partition(topic_id, partition)
         async with (
             self._groups.locked(group_id, create=True) as group,
             self._unused(group, force=request.force),
@@ -121,7 +122,7 @@ class GroupAdmin:
                     faults.update(await self._set_start_offsets(group, wanted))
                 finally:
                     await self._gateways.unload(group_id, UnloadGroupRequest(topic_ids=list(wanted), end=request.force))
-        return initialized_topics(asked, faults)
+        return faults
 
     # State
 
@@ -200,8 +201,7 @@ class GroupAdmin:
 
     async def _usages(self, group_id: str) -> list[GroupUsageResponse]:
         has = (await self._groups.find(group_id)).machine.initialized_partitions()
-        topics = [TopicIdPartitions(topic_id=topic_id, partitions=partitions) for topic_id, partitions in has.items()]
-        return await self._gateways.usage(group_id, GroupTopicsRequest(topics=topics))
+        return await self._gateways.usage(group_id, GroupPartitionsRequest(partitions=has))
 
     async def _check_unused(self, group: OwnedGroup) -> None:
         """Ask the machine, then every gateway. Raises: NonEmptyGroup."""

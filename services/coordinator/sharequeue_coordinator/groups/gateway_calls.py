@@ -7,10 +7,11 @@ from itertools import islice
 from typing import Any, Final, Literal
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.cluster import Gateway, StartOffset, TopicStartOffsets
+from sharequeue.protocol.messages.cluster import Gateway, StartOffsets
 from sharequeue.protocol.messages.leaders import (
     ChangeReadersRequest,
-    GroupTopicsRequest,
+    ChangeReadersResponse,
+    GroupPartitionsRequest,
     GroupUsageResponse,
     UnloadGroupRequest,
 )
@@ -22,8 +23,6 @@ from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 ATTEMPT_S: Final = 2.0
 CHANGED_AT_ONCE: Final = 1000
 """The most partitions of one call that changes readers."""
-StartOffsets = Mapping[str, Mapping[int, int]]
-"""Start offsets by topic id and partition."""
 
 
 class GatewayCalls:
@@ -33,7 +32,7 @@ class GatewayCalls:
         self._gateways = gateways
         self._cluster_token = cluster_token
 
-    async def usage(self, group_id: str, request: GroupTopicsRequest) -> list[GroupUsageResponse]:
+    async def usage(self, group_id: str, request: GroupPartitionsRequest) -> list[GroupUsageResponse]:
         """Return how each gateway uses a group. Raises: as `_ask_all`."""
         return await self._ask_all(apis.GROUP_USAGE, group_id, request)
 
@@ -42,19 +41,23 @@ class GatewayCalls:
         await self._ask_all(apis.UNLOAD_GROUP, group_id, request)
 
     async def change_readers(
-        self, group_id: str, step: Literal["reserve", "raise", "remove"], state_epoch: int, offsets: StartOffsets
+        self,
+        group_id: str,
+        step: Literal["reserve", "raise", "remove"],
+        state_epoch: int,
+        offsets: Mapping[str, Mapping[int, int]],
     ) -> StartOffsets:
         """Have any gateway change the group's rows among the log's readers. Without a gateway nothing changes.
 
         Returns: the start offsets; after `reserve`, within the bounds of the log. Raises: CoordinatorNotAvailable.
         """
-        changed: dict[str, dict[int, int]] = {}
+        changed: StartOffsets = {}
         entries = ((topic_id, *entry) for topic_id, partitions in offsets.items() for entry in partitions.items())
         while some := list(islice(entries, CHANGED_AT_ONCE)):
-            piece: dict[str, dict[int, int]] = {}
+            piece: StartOffsets = {}
             for topic_id, partition, offset in some:
                 piece.setdefault(topic_id, {})[partition] = offset
-            request = ChangeReadersRequest(step=step, state_epoch=state_epoch, topics=_as_topics(piece))
+            request = ChangeReadersRequest(step=step, state_epoch=state_epoch, offsets=piece)
             answered = await self._change_readers(group_id, request)
             for topic_id, partitions in (piece if answered is None else answered).items():
                 changed.setdefault(topic_id, {}).update(partitions)
@@ -66,14 +69,12 @@ class GatewayCalls:
         failure: ApiError | None = None
         for gateway in await self._gateways():
             try:
-                answer = await self._ask(gateway, apis.CHANGE_READERS, group_id, request, deadline)
+                answer: ChangeReadersResponse = await self._ask(
+                    gateway, apis.CHANGE_READERS, group_id, request, deadline
+                )
+                return answer.offsets
             except ApiError as error:
                 failure = error
-                continue
-            return {
-                topic.topic_id: {entry.partition: entry.start_offset for entry in topic.partitions}
-                for topic in answer.topics
-            }
         if failure is None:
             return None
         raise CoordinatorNotAvailable(f"no gateway can change the readers of the log: {failure}", definite=False)
@@ -114,15 +115,3 @@ class GatewayCalls:
             )
         finally:
             await client.close()
-
-
-def _as_topics(offsets: StartOffsets) -> list[TopicStartOffsets]:
-    return [
-        TopicStartOffsets(
-            topic_id=topic_id,
-            partitions=[
-                StartOffset(partition=partition, start_offset=offset) for partition, offset in partitions.items()
-            ],
-        )
-        for topic_id, partitions in offsets.items()
-    ]

@@ -8,11 +8,10 @@ from typing import Any
 
 from sharequeue import background
 from sharequeue.protocol.errors import UnknownTopicOrPartition
-from sharequeue.protocol.messages.cluster import InitializedTopic
 from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups.owned_group import OwnedGroup
 from sharequeue_coordinator.groups.registry import GroupRegistry
-from sharequeue_coordinator.groups.share_states import AT_ONCE, ShareStates, initialized_topics
+from sharequeue_coordinator.groups.share_states import AT_ONCE, ShareStates
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.share_group import initialization
 from sharequeue_coordinator.share_group.changes import Changes
@@ -36,12 +35,12 @@ class Initializer:
         """Groups that wait for `_in_turn`, or have it."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def initialize(self, group_id: str, asked: Mapping[str, Sequence[int]]) -> list[InitializedTopic]:
+    async def initialize(self, group_id: str, asked: Mapping[str, Sequence[int]]) -> dict[tuple[str, int], ApiError]:
         """Make sure that share-partitions are initialised. The first ones create the group.
 
         Args:
             asked: partitions by topic id.
-        Returns: the outcome of each partition.
+        Returns: those that are not.
         """
         machine = (await self._groups.find(group_id)).machine
         existed, had_state = machine.exists, machine.topics_with_state(asked)
@@ -59,9 +58,9 @@ class Initializer:
                     faults[topic_id, partition] = no_partition(topic_id, partition)
                 elif failure is not None:
                     faults[topic_id, partition] = failure
-        return initialized_topics(asked, faults)
+        return faults
 
-    async def learn_of(self, machine: ShareGroup, asked: Mapping[str, Sequence[int]]) -> None:
+    async def learn_of(self, machine: ShareGroup, asked: Mapping[str, Collection[int]]) -> None:
         """Catch up with other instances if this one does not know one of these partitions. Also if the group begins in
         one of the topics now: it begins in all partitions that there are."""
         has = self._metadata.has_partition

@@ -9,7 +9,7 @@ from typing import Final
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import KAFKA_CODES, CoordinatorLoadInProgress, NotCoordinator, error_of
-from sharequeue.protocol.messages.cluster import GroupPartitionSummary, InitializedPartition, InitializedTopic
+from sharequeue.protocol.messages.cluster import FailedPartition, GroupPartitionSummary
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue_coordinator.share_group.initialization import Initialization
 from sharequeue_http.forms.api import Api
@@ -94,24 +94,13 @@ def _named(wanted: Mapping[str, Iterable[int]]) -> dict[str, list[PartitionState
     return {topic_id: [PartitionState(partition=p) for p in sorted(some)] for topic_id, some in wanted.items()}
 
 
-def initialized_topics(
-    asked: Mapping[str, Iterable[int]], faults: Mapping[tuple[str, int], ApiError]
-) -> list[InitializedTopic]:
-    """The outcome of each partition, as answers have it."""
+def failed_partitions(faults: Mapping[tuple[str, int], ApiError]) -> list[FailedPartition]:
+    """Errors of partitions, as answers have them."""
     return [
-        InitializedTopic(
-            topic_id=topic_id,
-            partitions=[
-                InitializedPartition(
-                    partition=partition,
-                    error_code=KAFKA_CODES[fault.error] if fault else 0,
-                    error_message=fault.detail if fault else None,
-                )
-                for partition in partitions
-                for fault in (faults.get((topic_id, partition)),)
-            ],
+        FailedPartition(
+            topic_id=topic_id, partition=partition, error_code=KAFKA_CODES[fault.error], error_message=fault.detail
         )
-        for topic_id, partitions in asked.items()
+        for (topic_id, partition), fault in faults.items()
     ]
 
 

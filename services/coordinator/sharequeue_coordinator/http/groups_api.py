@@ -13,11 +13,11 @@ from sharequeue.protocol.messages.cluster import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
     LeaveShareGroupResponse,
-    TopicIdPartitions,
 )
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.groups import store
+from sharequeue_coordinator.groups.share_states import failed_partitions
 from sharequeue_coordinator.share_group.assignor import Assignment
 from sharequeue_coordinator.share_group.changes import Member, ShareGroupState
 from sharequeue_coordinator.share_group.heartbeat import Heartbeat
@@ -93,8 +93,7 @@ class GroupsApi:
         except (GroupIdNotFound, UnknownMemberId) as error:
             error_code = KAFKA_CODES[error.error]
         has = (await self._groups.find(group_id)).machine.initialized_partitions()
-        topics = [TopicIdPartitions(topic_id=topic_id, partitions=partitions) for topic_id, partitions in has.items()]
-        return LeaveShareGroupResponse(error_code=error_code, topics=topics)
+        return LeaveShareGroupResponse(error_code=error_code, partitions=has)
 
     # Listing
 
@@ -174,9 +173,8 @@ class GroupsApi:
 
     async def alter_offsets(self, call: Call) -> AlterShareGroupOffsetsResponse:
         request: AlterShareGroupOffsetsRequest = call.request
-        return AlterShareGroupOffsetsResponse(
-            topics=await self._admin.alter_offsets(checked_group_id(call.path["group"]), request)
-        )
+        faults = await self._admin.alter_offsets(checked_group_id(call.path["group"]), request)
+        return AlterShareGroupOffsetsResponse(failed=failed_partitions(faults))
 
     # Settings
 

@@ -5,6 +5,7 @@ from sharequeue.protocol.errors import checked_group_id
 from sharequeue.protocol.messages import cluster as messages
 from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue_coordinator.coordinator import GroupCoordinator
+from sharequeue_coordinator.groups.share_states import failed_partitions
 from sharequeue_http.application.endpoint import Call, Handler
 from sharequeue_http.forms.api import Api
 
@@ -84,11 +85,10 @@ class MetadataApi:
     async def initialize(self, call: Call) -> messages.InitializeSharePartitionsResponse:
         request: messages.InitializeSharePartitionsRequest = call.request
         checked_group_id(request.group_id)
-        asked = {topic.topic_id: topic.partitions for topic in request.topics}
-        initialized = await self._initializer.initialize(request.group_id, asked)
+        faults = await self._initializer.initialize(request.group_id, request.partitions)
         config = await self._configs.stored(request.group_id)
         return messages.InitializeSharePartitionsResponse(
-            config=config, service=dict(self._configs.service), topics=initialized
+            config=config, failed=failed_partitions(faults), service=dict(self._configs.service)
         )
 
     async def group_summary(self, call: Call) -> messages.GroupSummaryResponse:

@@ -24,7 +24,7 @@ from sharequeue.protocol.messages.cluster import (
     InitializeSharePartitionsResponse,
     MetadataChangesQuery,
     MetadataChangesResponse,
-    TopicIdPartitions,
+    PartitionNumbers,
 )
 from sharequeue.protocol.messages.topics import CreateTopicRequest, ListTopicsQuery, TopicList
 from sharequeue.protocol.service_configs import group_configs, service_config
@@ -344,17 +344,9 @@ class Metadata:
         config = self._configs.get(group_id)
         return config is not None and config.paused
 
-    async def initialize(
-        self, group_id: str, partitions_by_topic_id: Mapping[str, list[int]]
-    ) -> InitializeSharePartitionsResponse:
+    async def initialize(self, group_id: str, partitions: PartitionNumbers) -> InitializeSharePartitionsResponse:
         """Have the group coordinator initialise share-partitions, and learn the group's settings."""
-        request = InitializeSharePartitionsRequest(
-            group_id=group_id,
-            topics=[
-                TopicIdPartitions(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in partitions_by_topic_id.items()
-            ],
-        )
+        request = InitializeSharePartitionsRequest(group_id=group_id, partitions=partitions)
         with self._noting_changes() as changed:
             response: InitializeSharePartitionsResponse = await self._call(
                 apis.INITIALIZE_SHARE_PARTITIONS, request, key=group_id
@@ -393,7 +385,7 @@ class Metadata:
                 return config
 
     async def _ask_for_config(self, group_id: str) -> ShareGroupConfig:
-        request = InitializeSharePartitionsRequest(group_id=group_id, topics=[])
+        request = InitializeSharePartitionsRequest(group_id=group_id, partitions={})
         return self._config_in(await self._call(apis.INITIALIZE_SHARE_PARTITIONS, request, key=group_id), group_id)
 
     async def group_changed(self, group_id: str) -> None:

@@ -21,8 +21,7 @@ from sharequeue.protocol.messages.cluster import (
     AlterShareGroupOffsetsResponse,
     GroupSummaryQuery,
     GroupSummaryResponse,
-    StartOffset,
-    TopicStartOffsets,
+    StartOffsets,
 )
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.problems import PartitionError
@@ -77,7 +76,7 @@ class GroupAdminApi:
         standing = await self._standing(group_id, may_be_new=request.topics is not None)
         faults: dict[Place, ApiError] = {}
         wanted = await self._wanted(request, standing, faults, call.refused)
-        planned: dict[str, dict[int, int]] = {}
+        planned: StartOffsets = {}
         topics: dict[str, KnownTopic] = {}
         for topic, partitions in wanted:
             topics[topic.topic_id] = topic
@@ -210,30 +209,16 @@ class GroupAdminApi:
         return end if wanted is None or wanted < 0 else min(max(wanted, start), end)
 
     async def _alter(
-        self, group_id: str, planned: Mapping[str, Mapping[int, int]], topics: Mapping[str, KnownTopic], *, force: bool
+        self, group_id: str, planned: StartOffsets, topics: Mapping[str, KnownTopic], *, force: bool
     ) -> dict[Place, ApiError]:
         """Have the group coordinator set the offsets. Returns: the partitions that failed, by topic name."""
-        request = AlterShareGroupOffsetsRequest(
-            topics=[
-                TopicStartOffsets(
-                    topic_id=topic_id,
-                    partitions=[
-                        StartOffset(partition=partition, start_offset=start_offset)
-                        for partition, start_offset in partitions.items()
-                    ],
-                )
-                for topic_id, partitions in planned.items()
-            ],
-            force=force,
-        )
+        request = AlterShareGroupOffsetsRequest(offsets=planned, force=force)
         altered: AlterShareGroupOffsetsResponse = await self._coordinator.of_group(
             apis.ALTER_SHARE_GROUP_OFFSETS, group_id, request, deadline_s=ADMIN_DEADLINE_S
         )
         return {
-            (topics[topic.topic_id].name, partition.partition): error_of(partition.error_code, partition.error_message)
-            for topic in altered.topics
-            for partition in topic.partitions
-            if partition.error_code
+            (topics[failed.topic_id].name, failed.partition): error_of(failed.error_code, failed.error_message)
+            for failed in altered.failed
         }
 
 

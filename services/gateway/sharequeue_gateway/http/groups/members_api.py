@@ -15,7 +15,7 @@ from sharequeue.protocol.errors import checked_group_id, error_of
 from sharequeue.protocol.messages import groups as messages
 from sharequeue.protocol.messages.cluster import CLIENT_HOST, CLIENT_ID, LeaveShareGroupResponse
 from sharequeue.protocol.messages.groups import HeartbeatResult
-from sharequeue.protocol.messages.leaders import GroupTopicsRequest, ReleaseMemberResponse
+from sharequeue.protocol.messages.leaders import GroupPartitionsRequest, ReleaseMemberResponse
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue.protocol.shards import CLUSTER
@@ -81,9 +81,9 @@ class MembershipApi:
             raise InvalidRequest(f"a member id has 1 to {MAX_MEMBER_ID_LENGTH} characters")
         path = {"group": group_id, "member_id": member_id}
         left: LeaveShareGroupResponse = await self._coordinator.call(apis.LEAVE_GROUP, key=group_id, path=path)
-        request = GroupTopicsRequest(topics=left.topics)
+        request = GroupPartitionsRequest(partitions=left.partitions)
         answers: list[ReleaseMemberResponse | BaseException] = await asyncio.gather(
-            self._group_use.release(group_id, member_id, left.topics),
+            self._group_use.release(group_id, member_id, left.partitions),
             *(
                 self._cluster.client(node).call(apis.RELEASE_MEMBER, request, path=path)
                 for node in self._cluster.others()

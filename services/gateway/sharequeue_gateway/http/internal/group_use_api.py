@@ -1,12 +1,12 @@
 """The calls of the group coordinator: ask whether a group is in use, unload it for a reset, release a member."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from sharequeue.protocol.messages.cluster import TopicIdPartitions
+from sharequeue.protocol.messages.cluster import PartitionNumbers
 from sharequeue.protocol.messages.leaders import (
-    GroupTopicsRequest,
+    GroupPartitionsRequest,
     GroupUsageResponse,
     ReleaseMemberResponse,
     UnloadGroupRequest,
@@ -43,11 +43,11 @@ class GroupUse:
     _leads: Callable[[SharePartitionKey], bool]
 
     async def usage(self, call: Call) -> GroupUsageResponse:
-        request: GroupTopicsRequest = call.request
+        request: GroupPartitionsRequest = call.request
         group_id = call.path["group"]
         held = sum(
             run.size
-            for led in await self._with_locks(group_id, request.topics)
+            for led in await self._with_locks(group_id, request.partitions)
             for run in led.machine.in_flight()
             if run.member_id is not None
         )
@@ -75,17 +75,15 @@ class GroupUse:
         return Empty()
 
     async def release_member(self, call: Call) -> ReleaseMemberResponse:
-        request: GroupTopicsRequest = call.request
-        return await self.release(call.path["group"], call.path["member_id"], request.topics)
+        request: GroupPartitionsRequest = call.request
+        return await self.release(call.path["group"], call.path["member_id"], request.partitions)
 
-    async def release(
-        self, group_id: str, member_id: str, topics: Sequence[TopicIdPartitions]
-    ) -> ReleaseMemberResponse:
+    async def release(self, group_id: str, member_id: str, partitions: PartitionNumbers) -> ReleaseMemberResponse:
         """End the member's waiting fetches, close its share session and release what it holds of these; durable when
         this returns."""
         self._fetches.end_of_member(group_id, member_id)
         had_session = self._sessions.drop(group_id, member_id)
-        leds = await self._with_locks(group_id, topics)
+        leds = await self._with_locks(group_id, partitions)
         held = 0
         slices = Slices()
         for led in leds:
@@ -98,10 +96,12 @@ class GroupUse:
             raise refused[0]
         return ReleaseMemberResponse(share_session=had_session, released_records=held)
 
-    async def _with_locks(self, group_id: str, topics: Sequence[TopicIdPartitions]) -> list[LedSharePartition]:
+    async def _with_locks(self, group_id: str, partitions: PartitionNumbers) -> list[LedSharePartition]:
         """The loaded share-partitions, and those led here for which Redis has locks, which this loads."""
         keys = [
-            SharePartitionKey(group_id, topic.topic_id, partition) for topic in topics for partition in topic.partitions
+            SharePartitionKey(group_id, topic_id, partition)
+            for topic_id, numbers in partitions.items()
+            for partition in numbers
         ]
         away = [key for key in keys if self._leader.loaded(key) is None and self._leads(key)]
         locked = await self._lock_timers.with_locks(away)

@@ -4,9 +4,7 @@ reset    reserve ─▶ the state is set ─▶ raise         a crash in between
 delete   the state is deleted ─▶ every gateway unloads ─▶ remove
 """
 
-from collections.abc import Sequence
-
-from sharequeue.protocol.messages.cluster import StartOffset, TopicStartOffsets
+from sharequeue.protocol.messages.cluster import StartOffsets
 from sharequeue.protocol.messages.leaders import ChangeReadersRequest, ChangeReadersResponse
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.metadata import Metadata
@@ -26,9 +24,9 @@ class ReadersApi:
         request: ChangeReadersRequest = call.request
         group_id = call.path["group"]
         floors = [
-            Floor(SharePartitionKey(group_id, topic.topic_id, entry.partition), request.state_epoch, entry.start_offset)
-            for topic in request.topics
-            for entry in topic.partitions
+            Floor(SharePartitionKey(group_id, topic_id, partition), request.state_epoch, start_offset)
+            for topic_id, partitions in request.offsets.items()
+            for partition, start_offset in partitions.items()
         ]
         if request.step == "reserve":
             config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
@@ -37,11 +35,7 @@ class ReadersApi:
             await self._readers.raise_floors(floors)
         else:
             await self._readers.remove(floors)
-        return ChangeReadersResponse(topics=_topics(floors))
-
-
-def _topics(floors: Sequence[Floor]) -> list[TopicStartOffsets]:
-    by_topic: dict[str, list[StartOffset]] = {}
-    for key, _, start_offset, *_ in floors:
-        by_topic.setdefault(key.topic_id, []).append(StartOffset(partition=key.partition, start_offset=start_offset))
-    return [TopicStartOffsets(topic_id=topic_id, partitions=partitions) for topic_id, partitions in by_topic.items()]
+        offsets: StartOffsets = {}
+        for key, _, start_offset, *_ in floors:
+            offsets.setdefault(key.topic_id, {})[key.partition] = start_offset
+        return ChangeReadersResponse(offsets=offsets)

@@ -150,12 +150,10 @@ class Loader:
             partitions.setdefault(key.topic_id, []).append(key.partition)
         response = await self.metadata.initialize(group_id, partitions)
         return {
-            SharePartitionKey(group_id, topic.topic_id, partition.partition): error_of(
-                partition.error_code, partition.error_message
+            SharePartitionKey(group_id, failed.topic_id, failed.partition): error_of(
+                failed.error_code, failed.error_message
             )
-            for topic in response.topics
-            for partition in topic.partitions
-            if partition.error_code
+            for failed in response.failed
         }
 
     async def _read(
