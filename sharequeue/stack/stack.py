@@ -9,7 +9,6 @@ import os
 import secrets
 import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
@@ -17,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, ClassVar, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 from sharequeue.access_store import new_key
 from sharequeue.protocol.access.keys import parse_key
@@ -26,7 +25,7 @@ from sharequeue.repeats import PART_DIED, PART_READY, Tries
 from sharequeue.stack.certificates import make_certificates
 from sharequeue.stack.open_url import opener
 from sharequeue.stack.postgres import Postgres
-from sharequeue.stack.process import die_with_parent, free_port, last_lines, open_log, rotate_log, signals_held
+from sharequeue.stack.process import Process, free_port
 from sharequeue.stack.redis import Redis
 from sharequeue.stack.system_user import EmbeddedError, make_private
 
@@ -34,6 +33,8 @@ ADMIN: Final = "User:admin"
 READY_SECONDS: Final = 180
 """More than a slow or busy machine needs. A service that dies is noticed at once."""
 STOP_SECONDS: Final = 15
+STOPS: Final = (signal.SIGTERM, signal.SIGCONT)
+"""Ask a service to stop. One that is paused hears nothing else than the second one."""
 EARLIER_SECONDS: Final = 180
 """How long the processes of a killed stack may take to end."""
 
@@ -42,15 +43,11 @@ class StackError(Exception):
     """The stack cannot start or keep running; the text says why."""
 
 
-class ServiceProcess:
-    """A process that runs one service, or all three; its log is a file. It inherits the open files `inherited`. `ca`:
-    the authority of its certificate.
+class ServiceProcess(Process):
+    """A process that runs one service, or all three. `ca`: the authority of its certificate.
 
     `urls`: of its services, by their names. `url`: of the last one, the gateway if it runs all.
     """
-
-    popen: ClassVar[Callable[..., "subprocess.Popen[bytes]"]] = subprocess.Popen
-    """What starts the processes of every stack of this program."""
 
     def __init__(
         self,
@@ -62,72 +59,34 @@ class ServiceProcess:
         inherited: Sequence[int] = (),
         ca: Path | None = None,
     ) -> None:
+        super().__init__(log_file, inherited)
         self.name = name
         self.urls = urls
         self.url = [*urls.values()][-1]
         self._module = module
         self.environment = environment
-        self.log_file = log_file
-        self._inherited = tuple(inherited)
         self._open = opener(ca)
-        self.process: subprocess.Popen[bytes] | None = None
-        self._log_start = 0
 
     def start(self) -> None:
-        with open_log(self.log_file) as log, signals_held():
-            self._log_start = log.tell()
-            self.process = ServiceProcess.popen(
-                [sys.executable, "-P", "-m", self._module],  # -P: do not import from the current directory
-                env={**os.environ, **self.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=self._inherited,
-                preexec_fn=die_with_parent(signal.SIGTERM),  # before any thread starts
-            )
-
-    @property
-    def pid(self) -> int:
-        """The process's id. Raises: StackError: it was never started."""
-        if self.process is None:
-            raise StackError(f"the {self.name} was not started")
-        return self.process.pid
-
-    def alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    def kill(self) -> None:
-        """SIGKILL, as a crash would."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+        command = [sys.executable, "-P", "-m", self._module]  # -P: do not import from the current directory
+        self._spawn(command, signal.SIGTERM, cwd=None, env={**os.environ, **self.environment})
 
     def terminate(self) -> None:
         """Ask it to stop."""
-        if self.process is not None and self.alive():
-            self.process.terminate()
-            self.process.send_signal(signal.SIGCONT)  # one that is paused hears nothing else
+        if self.process is not None and self.running():
+            for number in STOPS:
+                self.process.send_signal(number)
 
     def stop(self) -> None:
-        self.terminate()
-        if self.process is None:
-            return
-        try:
-            self.process.wait(STOP_SECONDS * len(self.urls))  # its services stop one after another
-        except subprocess.TimeoutExpired:
-            self.kill()
+        self._end(*STOPS, seconds=STOP_SECONDS * len(self.urls))  # its services stop one after another
 
     def ready(self) -> bool:
         """Return whether `/readyz` of each of its services is green."""
         return all(_ready(url, self._open) for url in self.urls.values())
 
-    def rotate_log(self) -> None:
-        rotate_log(self.log_file)
-
     def died(self) -> str:
         code = self.process.returncode if self.process else None
-        tail = "\n".join(last_lines(self.log_file, self._log_start, 8))
+        tail = "\n".join(self.last_lines(8))
         return f"the {self.name} died (exit code {code}); the end of {self.log_file}:\n{tail}"
 
 
@@ -471,7 +430,7 @@ class Stack:
                 yield name, store.running, partial(died, name, store), store.launch
         for service in self.services:
             if service.process is not None:
-                yield f"the {service.name}", service.alive, service.died, service.start
+                yield f"the {service.name}", service.running, service.died, service.start
 
     def service(self, name: str) -> ServiceProcess:
         """The process of the service called `gateway`, `group coordinator` or `share coordinator`; `gateway 2` is the

@@ -109,7 +109,7 @@ class Nemesis:
         self._history.troubles.append(Trouble(Span(started_s, time.monotonic()), what))
 
     async def _break_service(self, service: ServiceProcess, step: Step) -> None:
-        if not service.alive() or service.process is None:
+        if not service.running() or service.process is None:
             return
         if step.action == "pause":
             service.process.send_signal(signal.SIGSTOP)
@@ -175,7 +175,7 @@ class Nemesis:
         while True:
             await asyncio.sleep(TURN_S)
             for service in self._stack.services:
-                if service.name not in self._down and not service.alive():
+                if service.name not in self._down and not service.running():
                     self._note_end(service)
                     self._start(service)
 

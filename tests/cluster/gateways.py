@@ -24,7 +24,7 @@ class GatewayCluster:
     def start(self) -> None:
         """Start the gateways that do not run, and wait until all know each other."""
         for gateway in self.gateways:
-            if not gateway.alive():
+            if not gateway.running():
                 gateway.start()
         self.wait_until_known(self.gateways)
 
@@ -75,7 +75,7 @@ class GatewayCluster:
             time.sleep(0.05)
 
     def _waiting(self) -> int:
-        return sum(self._waiting_at(gateway) for gateway in self.gateways if gateway.alive())
+        return sum(self._waiting_at(gateway) for gateway in self.gateways if gateway.running())
 
     @staticmethod
     def _waiting_at(gateway: ServiceProcess) -> int:

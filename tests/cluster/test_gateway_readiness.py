@@ -104,4 +104,4 @@ def test_a_stopping_gateway_is_unavailable_until_it_has_left(stack: Stack, clust
         assert readiness(stopping.url)["status"] == "unavailable"
     finally:
         os.kill(coordinator, signal.SIGCONT)
-    wait_until(lambda: not stopping.alive())
+    wait_until(lambda: not stopping.running())

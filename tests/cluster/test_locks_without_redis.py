@@ -51,7 +51,7 @@ def lose_redis(stack: Stack, cluster: GatewayCluster) -> None:
     stack.redis.kill()
     deadline = time.monotonic() + READY_S
     for gateway in cluster.gateways:
-        while gateway.alive():
+        while gateway.running():
             dependencies = httpx.get(f"{gateway.url}/readyz", timeout=30, verify=False).json()["dependencies"]
             if dependencies["redis"] != "ok":
                 break

@@ -101,7 +101,7 @@ def second_by_second(cluster: GatewayCluster, url: str, topic: str, seconds: int
         while len(entered(gateway, topic)) < seconds:
             time.sleep(moments.uniform(0.05, 0.4))
             victim = moments.choice(victims)
-            victim.kill() if victim.alive() else victim.start()
+            victim.kill() if victim.running() else victim.start()
         assert gateway.delete(f"/v1/topics/{topic}/schedules/s").status_code == 204
         records = good(gateway.get(f"/v1/topics/{topic}/partitions/0/records?max_records=1000"))["records"]
     made = [(int(record["headers"]["__schedule.time_ms"]), record["timestamp_ms"]) for record in records]
@@ -138,7 +138,7 @@ def test_kills_while_100000_scheduled_records_become_due(cluster: GatewayCluster
         while time.monotonic() < until:
             time.sleep(moments.uniform(0.05, 0.4))
             victim = moments.choice(victims)
-            if victim.alive():
+            if victim.running():
                 victim.kill()
             else:
                 victim.start()

@@ -94,7 +94,7 @@ def test_after_a_kill_a_service_starts_at_another_port(tmp_path: Path, database_
         first.kill()
         later.start()
         try:
-            wait_until(lambda: later.ready() or not later.alive())
-            assert later.alive(), (tmp_path / "log").read_text()
+            wait_until(lambda: later.ready() or not later.running())
+            assert later.running(), (tmp_path / "log").read_text()
         finally:
             later.stop()

@@ -185,7 +185,7 @@ def test_a_service_that_dies_ends_all_of_them(own_stack: Stack, database_url: st
 
     (process,) = own_stack.services
     asyncio.run(take_the_name())
-    wait_until(lambda: not process.alive())
+    wait_until(lambda: not process.running())
     assert process.process is not None
     assert process.process.returncode == 1
     (line,) = [line for line in lines(own_stack) if "died of a fault of its own" in line["message"]]

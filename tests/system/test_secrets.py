@@ -121,7 +121,7 @@ def break_stores(stack: Stack, listener: Listener) -> None:
             service.start()
         wait_until(
             lambda: any(
-                not service.alive() or listener.call(service.name, "GET", "/livez") for service in stack.services
+                not service.running() or listener.call(service.name, "GET", "/livez") for service in stack.services
             )
         )
         store.launch()
