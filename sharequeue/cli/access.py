@@ -12,7 +12,7 @@ import msgspec
 
 from sharequeue.cli.commands import complain
 from sharequeue.cli.extras import extra
-from sharequeue.cli.output import REFUSED, ask, decode, json_option, run, url_option
+from sharequeue.cli.output import REFUSED, Gateway, json_option, run, url_option
 from sharequeue_http.forms import mistakes
 from sharequeue_http.forms.api import Api
 
@@ -36,7 +36,7 @@ class Place:
     async def call(self, api: Api, request: Any = None, **path: str) -> Any:
         """Make one call. Returns: its answer as a message. Raises: ApiError; StoreError."""
         if self.database_url is None:
-            return decode(await ask(self._url, api, request, **path), api)
+            return await Gateway(self._url).call(api, request, **path)
         from sharequeue.stack import access  # noqa: PLC0415 - needs the extra
 
         return await access.act(self.database_url, api, path, request)

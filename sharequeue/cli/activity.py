@@ -6,9 +6,9 @@ from typing import Final
 
 import click
 
-from sharequeue.cli.output import Columns, asks_gateway, echo_json, moment_ms, pages, show_things
+from sharequeue.cli.output import Columns, Gateway, asks_gateway, moment_ms
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.reports import ActivityEntry, ActivityReport, ListActivityQuery
+from sharequeue.protocol.messages.reports import ActivityReport, ListActivityQuery
 
 PAGE: Final = 10_000
 DAY_MS: Final = 24 * 3600 * 1000
@@ -29,9 +29,7 @@ COLUMNS: Final[Columns] = {
 @click.option("--group", "-g", help="only this group")
 @click.option("--topic", help="only this topic")
 @asks_gateway
-async def activity(
-    begin: str | None, end: str | None, group: str | None, topic: str | None, as_json: bool, url: str
-) -> None:
+async def activity(begin: str | None, end: str | None, group: str | None, topic: str | None, gateway: Gateway) -> None:
     """Show how many records went through the queue in each hour: produced, delivered, settled, dead.
 
     Rows without a group count produced records. Hours are UTC. --json adds delivery counts, times to accept, and dead
@@ -44,10 +42,5 @@ async def activity(
         topic=topic,
         page_size=PAGE,
     )
-    entries: list[ActivityEntry] = []
-    async for page in pages(url, apis.LIST_ACTIVITY, query):
-        entries += page.activity
-    if as_json:
-        echo_json(ActivityReport(activity=entries))
-    else:
-        show_things(COLUMNS, entries)
+    entries = await gateway.items("activity", apis.LIST_ACTIVITY, query)
+    gateway.show(ActivityReport(activity=entries), COLUMNS, entries)

@@ -2,7 +2,7 @@
 
 import sys
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -10,11 +10,19 @@ import msgspec
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.groups.choosing import group_argument
 from sharequeue.cli.groups.redrive import choosing, redrive, settle
-from sharequeue.cli.output import REFUSED, ask, asks_gateway, decode, echo_json, pages, run, say, show_table, url_option
+from sharequeue.cli.output import REFUSED, Columns, Gateway, asks_gateway, run, say, url_option
 from sharequeue.cli.topics.administration import confirm
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.dead_letters import DeadLetter, DropDeadLettersRequest, ListDeadLettersQuery
 from sharequeue.protocol.types import MAX_PAGE_SIZE
+
+_COLUMNS: Final[Columns] = {
+    **{name: name for name in ("topic", "partition", "offset", "state")},
+    "died": lambda each: moment(each.died_at_ms),
+    "count": "delivery_count",
+    "key": lambda each: each.key if each.key_base64 is None else each.key_base64,
+    "reason": lambda each: each.reason or each.cause,
+}
 
 
 @click.group("dead-letters", cls=Commands)
@@ -30,25 +38,19 @@ def dead_letters() -> None:
     "--max-records", type=click.IntRange(min=1), default=1000, show_default=True, help="list at most this many"
 )
 @asks_gateway
-async def list_letters(
-    group: str, chosen: dict[str, Any], closed: bool, max_records: int, as_json: bool, url: str
-) -> None:
+async def list_letters(group: str, chosen: dict[str, Any], closed: bool, max_records: int, gateway: Gateway) -> None:
     """List the open dead letters of GROUP."""
     query = ListDeadLettersQuery(closed=closed, page_size=min(max_records, MAX_PAGE_SIZE), **chosen)
     found: list[DeadLetter] = []
     unauthorized, more = 0, False
-    async for page in pages(url, apis.LIST_DEAD_LETTERS, query, group=group):
+    async for page in gateway.pages(apis.LIST_DEAD_LETTERS, query, group=group):
         found += page.dead_letters
         unauthorized += page.unauthorized_count
         more = page.next_page_token is not None or len(found) > max_records
         if len(found) >= max_records:
             break
     found = found[:max_records]
-    if as_json:
-        echo_json({"dead_letters": found})
-    else:
-        columns = ("topic", "partition", "offset", "state", "died", "count", "key", "reason")
-        show_table(columns, [(each.topic, each.partition, each.offset, *_summary(each)) for each in found])
+    gateway.show({"dead_letters": found}, _COLUMNS, found)
     if more:
         say(f"there are more than these {len(found)}; --max-records {10 * max_records} lists more")
     if unauthorized:
@@ -65,8 +67,7 @@ async def list_letters(
 async def show(group: str, topic: str, offset: int, partition: int, url: str) -> None:
     """Print the dead letters of the record at OFFSET of TOPIC as JSON: its reasons, its value, what became of it."""
     query = ListDeadLettersQuery(topic=topic, partition=partition, offset=offset, closed=True, records=True)
-    answer = await ask(url, apis.LIST_DEAD_LETTERS, query, group=group)
-    found = decode(answer, apis.LIST_DEAD_LETTERS).dead_letters
+    found = (await Gateway(url).call(apis.LIST_DEAD_LETTERS, query, group=group)).dead_letters
     for letter in found:
         click.echo(msgspec.json.format(msgspec.json.encode(letter)))
     if not found:
@@ -82,27 +83,16 @@ async def show(group: str, topic: str, offset: int, partition: int, url: str) ->
 @click.option("--yes", is_flag=True, help="do not ask for confirmation")
 @asks_gateway
 async def drop(
-    group: str,
-    chosen: dict[str, Any],
-    max_records: int | None,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-    url: str,
+    group: str, chosen: dict[str, Any], max_records: int | None, dry_run: bool, yes: bool, gateway: Gateway
 ) -> None:
     """Close dead letters of GROUP for good: they are open no more, and never redriven. They stay in their topic."""
     if not dry_run:
         confirm(f"drop these dead letters of {group} for good? (--dry-run counts them)", yes)
     request = DropDeadLettersRequest(max_records=max_records, dry_run=dry_run, **chosen)
-    await settle(url, apis.DROP_DEAD_LETTERS, group, request, "dropped", 0, as_json)
+    await settle(gateway, apis.DROP_DEAD_LETTERS, group, request, "dropped", 0)
 
 
 dead_letters.add_command(redrive)
-
-
-def _summary(letter: DeadLetter) -> tuple[object, ...]:
-    key = letter.key if letter.key_base64 is None else letter.key_base64
-    return letter.state, moment(letter.died_at_ms), letter.delivery_count, key, letter.reason or letter.cause
 
 
 def moment(epoch_ms: int) -> str:

@@ -11,6 +11,7 @@ import re
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, Final, ParamSpec, TypeVar, cast
@@ -166,33 +167,71 @@ async def outside(call: Callable[..., T], *arguments: Any) -> T:
     return await done
 
 
+@dataclass(frozen=True)
+class Gateway:
+    """The gateway that a command asks. `as_json`: the user gave --json."""
+
+    url: str
+    as_json: bool = False
+
+    async def ask(self, api: Api, request: Any = None, **path: Any) -> bytes:
+        """Call the service once. Returns: the answer's bytes. Raises: ApiError."""
+        client = client_of(self.url)
+        try:
+            answer, _ = await client.relay(api, request, path=path, retry=False)
+            return answer
+        finally:
+            await client.close()
+
+    async def call(self, api: Api, request: Any = None, **path: Any) -> Any:
+        """As `ask`. Returns: the answer as its message."""
+        return decode(await self.ask(api, request, **path), api)
+
+    async def answered(self, api: Api, request: Any = None, **path: Any) -> Any:
+        """As `call`. With --json it returns None, and the answer is printed."""
+        answer = await self.ask(api, request, **path)
+        if not self.as_json:
+            return decode(answer, api)
+        echo_json(answer)
+        return None
+
+    async def pages(self, api: Api, query: Any, **path: Any) -> AsyncIterator[Any]:
+        """The pages of a list, each as its message. `query`: of the first one; it is changed. Raises: ApiError."""
+        while True:
+            page = await self.call(api, query, **path)
+            yield page
+            query.page_token = page.next_page_token
+            if not query.page_token:
+                return
+
+    async def items(self, listed: str, api: Api, query: Any, **path: Any) -> list[Any]:
+        """All items of a list. `listed`: the member of its pages that has them. Raises: as `pages`."""
+        return [item async for page in self.pages(api, query, **path) for item in getattr(page, listed)]
+
+    async def check_reachable(self) -> None:
+        """Ask once whether the service answers. Raises: ApiError."""
+        await self.ask(apis.LIVEZ)
+
+    def show(self, message: object, columns: Columns, things: Iterable[Any]) -> None:
+        """Print a message with --json, otherwise a table with a line for each of the things."""
+        if self.as_json:
+            echo_json(message)
+        else:
+            show_things(columns, things)
+
+    def explain(self, error: ApiError) -> int:
+        """Print an error on stderr. Returns: the exit code."""
+        return explain(error, as_json=self.as_json)
+
+
 def asks_gateway(work: Callable[..., Coroutine[Any, Any, None]]) -> Command:
-    """Make a command of a coroutine function that takes --json and --url."""
-    return json_option(url_option(run(work)))
+    """Make a command of a coroutine function that takes --json and --url. It gets them as `gateway`."""
 
+    @functools.wraps(work)
+    async def command(*arguments: Any, url: str, as_json: bool, **options: Any) -> None:
+        await work(*arguments, gateway=Gateway(url, as_json), **options)
 
-async def check_reachable(url: str) -> None:
-    """Ask once whether the service answers. Raises: ApiError."""
-    await ask(url, apis.LIVEZ)
-
-
-async def ask(url: str, api: Api, request: Any = None, **path: Any) -> bytes:
-    """Call the service once. Returns: the answer's bytes. Raises: ApiError."""
-    client = client_of(url)
-    try:
-        answer, _ = await client.relay(api, request, path=path, retry=False)
-        return answer
-    finally:
-        await client.close()
-
-
-async def answered(url: str, api: Api, as_json: bool, request: Any = None, **path: Any) -> Any:
-    """Call the service once. Returns: the answer's message; with `as_json` None, and the answer is printed."""
-    answer = await ask(url, api, request, **path)
-    if not as_json:
-        return decode(answer, api)
-    echo_json(answer)
-    return None
+    return json_option(url_option(run(command)))
 
 
 def echo_json(answer: object) -> None:
@@ -214,16 +253,6 @@ def _entries(document: bytes) -> Sequence[bytes]:
 def decode(answer: bytes, api: Api) -> Any:
     """An answer as its message. Values that nest too deeply for the decoder are carried as they are."""
     return decoded(api, answer, "the gateway")
-
-
-async def pages(url: str, api: Api, query: Any, **path: Any) -> AsyncIterator[Any]:
-    """The pages of a list, each as its message. `query`: of the first one; it is changed. Raises: ApiError."""
-    while True:
-        page = decode(await ask(url, api, query, **path), api)
-        yield page
-        query.page_token = page.next_page_token
-        if not query.page_token:
-            return
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:

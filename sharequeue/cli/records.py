@@ -5,17 +5,7 @@ import click
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.dead_letters import moment
 from sharequeue.cli.groups.choosing import group_argument
-from sharequeue.cli.output import (
-    Columns,
-    answered,
-    asks_gateway,
-    json_option,
-    length_ms,
-    run,
-    say,
-    show_things,
-    url_option,
-)
+from sharequeue.cli.output import Columns, Gateway, asks_gateway, length_ms, say, show_things
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.in_flight import (
     MOST_FOUND,
@@ -37,10 +27,10 @@ def records() -> None:
 @click.argument("offset", type=click.IntRange(min=0))
 @click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True, help="the record's partition")
 @asks_gateway
-async def show(group: str, topic: str, offset: int, partition: int, as_json: bool, url: str) -> None:
+async def show(group: str, topic: str, offset: int, partition: int, gateway: Gateway) -> None:
     """Show what GROUP has done with the record at OFFSET of TOPIC: new, held, delayed, dead, finished and so on."""
     place = {"group": group, "topic": topic, "partition": partition, "offset": offset}
-    found = await answered(url, apis.LOOK_UP_RECORD, as_json, **place)
+    found = await gateway.answered(apis.LOOK_UP_RECORD, **place)
     if found is not None:
         _table([found])
 
@@ -62,12 +52,11 @@ async def find(
     partition: int | None,
     max_records: int,
     page_token: str | None,
-    as_json: bool,
-    url: str,
+    gateway: Gateway,
 ) -> None:
     """Find the newest records of TOPIC with KEY, and what GROUP has done with each."""
     query = FindRecordsQuery(key=key, partition=partition, page_size=max_records, page_token=page_token)
-    found = await answered(url, apis.FIND_RECORDS, as_json, query, group=group, topic=topic)
+    found = await gateway.answered(apis.FIND_RECORDS, query, group=group, topic=topic)
     if found is None:
         return
     _table(found.records)
@@ -89,9 +78,7 @@ def _by_hand(action: RecordAction, text: str) -> None:
     @click.option("--reason", help="why, for release and reject")
     @click.option("--delay", metavar="LENGTH", help="for release: the record waits for this time: 30s, 10m, 12h")
     @click.option("--lock", metavar="LENGTH", help="for extend: the length of the lock from now on")
-    @json_option
-    @url_option
-    @run
+    @asks_gateway
     async def change(
         group: str,
         topic: str,
@@ -101,14 +88,13 @@ def _by_hand(action: RecordAction, text: str) -> None:
         reason: str | None,
         delay: str | None,
         lock: str | None,
-        as_json: bool,
-        url: str,
+        gateway: Gateway,
     ) -> None:
         request = ChangeRecordRequest(action=action, delivery_count=delivery_count, reason=reason)
         request.delay_ms = None if delay is None else length_ms(delay, "--delay")
         request.lock_duration_ms = None if lock is None else length_ms(lock, "--lock")
         place = {"group": group, "topic": topic, "partition": partition, "offset": offset}
-        done = await answered(url, apis.CHANGE_RECORD, as_json, request, **place)
+        done = await gateway.answered(apis.CHANGE_RECORD, request, **place)
         if done is not None:
             say("done" if done.note is None else f"done; {done.member_id} held it, and {done.note}")
 

@@ -9,17 +9,13 @@ import msgspec
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.output import (
     Columns,
-    answered,
-    ask,
+    Gateway,
     asks_gateway,
-    decode,
     echo_json,
     key_values,
     length_ms,
     moment_ms,
-    pages,
     say,
-    show_things,
     shown_ms,
 )
 from sharequeue.client import NewRecord
@@ -56,15 +52,14 @@ async def add(
     at: str | None,
     key: str | None,
     headers: tuple[str, ...],
-    as_json: bool,
-    url: str,
+    gateway: Gateway,
 ) -> None:
     """Have a record with VALUE (JSON, otherwise a text) enter TOPIC later."""
     if (delay is None) == (at is None):
         raise click.UsageError("give --delay or --at")
     delay_ms = None if delay is None else length_ms(delay, "--delay")
     record = timed(record_of(value, key, headers), When(None if at is None else moment_ms(at, "--at"), delay_ms))
-    answer = await answered(url, apis.SCHEDULE_RECORDS, as_json, b'{"records":[%b]}' % record, topic=topic)
+    answer = await gateway.answered(apis.SCHEDULE_RECORDS, b'{"records":[%b]}' % record, topic=topic)
     if answer is None:
         return
     (found,) = answer.scheduled
@@ -75,21 +70,20 @@ async def add(
 @click.argument("topic")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="how many to show")
 @asks_gateway
-async def list_some(topic: str, limit: int, as_json: bool, url: str) -> None:
+async def list_some(topic: str, limit: int, gateway: Gateway) -> None:
     """List and count the scheduled records of TOPIC, the next one due first."""
     listed: list[messages.ScheduledListing] = []
     count = 0
     query = messages.ListScheduledQuery(page_size=min(limit, 1000))
-    async for page in pages(url, apis.LIST_SCHEDULED_RECORDS, query, topic=topic):
+    async for page in gateway.pages(apis.LIST_SCHEDULED_RECORDS, query, topic=topic):
         listed += page.scheduled
         count = page.scheduled_count
         if len(listed) >= limit:
             break
-    if as_json:
-        echo_json(messages.ScheduledList(scheduled=listed[:limit], scheduled_count=count))
-        return
-    show_things(_COLUMNS, listed[:limit])
-    say(f"{count} scheduled in {topic}")
+    listed = listed[:limit]
+    gateway.show(messages.ScheduledList(scheduled=listed, scheduled_count=count), _COLUMNS, listed)
+    if not gateway.as_json:
+        say(f"{count} scheduled in {topic}")
 
 
 @scheduled.command()
@@ -97,7 +91,7 @@ async def list_some(topic: str, limit: int, as_json: bool, url: str) -> None:
 @click.argument("schedules", nargs=-1, metavar="[SCHEDULE]...")
 @click.option("--key", help="cancel all records with this key, in place of SCHEDULE")
 @asks_gateway
-async def cancel(topic: str, schedules: tuple[str, ...], key: str | None, as_json: bool, url: str) -> None:
+async def cancel(topic: str, schedules: tuple[str, ...], key: str | None, gateway: Gateway) -> None:
     """Cancel the records of TOPIC with the ids SCHEDULE, or with a key. Those that have entered the log stay there."""
     if (key is None) == (not schedules):
         raise click.UsageError("give ids or --key")
@@ -107,12 +101,10 @@ async def cancel(topic: str, schedules: tuple[str, ...], key: str | None, as_jso
         part = list(schedules[place : place + MAX_CANCELLED])
         place += MAX_CANCELLED
         request = messages.CancelScheduledRequest(schedule_ids=part, key=key)
-        answer: messages.CancelledRecords = decode(
-            await ask(url, apis.CANCEL_SCHEDULED_RECORDS, request, topic=topic), apis.CANCEL_SCHEDULED_RECORDS
-        )
+        answer: messages.CancelledRecords = await gateway.call(apis.CANCEL_SCHEDULED_RECORDS, request, topic=topic)
         cancelled += answer.cancelled
         more = answer.more or place < len(schedules)
-    if as_json:
+    if gateway.as_json:
         echo_json(messages.CancelledRecords(cancelled=cancelled))
         return
     missing = len(schedules) - len(cancelled)

@@ -8,11 +8,9 @@ import msgspec
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.output import (
     Columns,
-    answered,
-    ask,
+    Gateway,
     asks_gateway,
     echo_json,
-    json_option,
     run,
     say,
     show_things,
@@ -72,24 +70,22 @@ async def put(
     headers: tuple[str, ...],
     missed: Missed,
     paused: bool,
-    as_json: bool,
-    url: str,
+    gateway: Gateway,
 ) -> None:
     """Make or replace the schedule NAME of TOPIC."""
     record = msgspec.json.decode(record_of(value, key, headers), type=ProduceRecord)
     request = PutScheduleRequest(cron=cron, time_zone=time_zone, missed=missed, paused=paused, record=record)
-    _tell(await answered(url, apis.PUT_SCHEDULE, as_json, request, topic=topic, name=name))
+    _tell(await gateway.answered(apis.PUT_SCHEDULE, request, topic=topic, name=name))
 
 
 @schedules.command("list")
 @click.argument("topic")
 @asks_gateway
-async def list_all(topic: str, as_json: bool, url: str) -> None:
+async def list_all(topic: str, gateway: Gateway) -> None:
     """List the schedules of TOPIC by name."""
-    found: ScheduleList | None = await answered(url, apis.LIST_SCHEDULES, as_json, topic=topic)
-    if found is None:
-        return
-    show_things(_COLUMNS, found.schedules)
+    found: ScheduleList | None = await gateway.answered(apis.LIST_SCHEDULES, topic=topic)
+    if found is not None:
+        show_things(_COLUMNS, found.schedules)
 
 
 @schedules.command()
@@ -99,7 +95,7 @@ async def list_all(topic: str, as_json: bool, url: str) -> None:
 @run
 async def describe(topic: str, name: str, url: str) -> None:
     """Print the schedule NAME of TOPIC with its record, as JSON."""
-    echo_json(await ask(url, apis.GET_SCHEDULE, topic=topic, name=name))
+    echo_json(await Gateway(url).ask(apis.GET_SCHEDULE, topic=topic, name=name))
 
 
 @schedules.command()
@@ -109,7 +105,7 @@ async def describe(topic: str, name: str, url: str) -> None:
 @run
 async def delete(topic: str, name: str, url: str) -> None:
     """Delete the schedule NAME of TOPIC. Records that it has made stay."""
-    await ask(url, apis.DELETE_SCHEDULE, topic=topic, name=name)
+    await Gateway(url).ask(apis.DELETE_SCHEDULE, topic=topic, name=name)
     say(f"deleted {name}")
 
 
@@ -119,11 +115,9 @@ def _changing(command: str, change: UpdateScheduleRequest, text: str) -> None:
     @schedules.command(command, help=text)
     @click.argument("topic")
     @click.argument("name")
-    @json_option
-    @url_option
-    @run
-    async def update(topic: str, name: str, as_json: bool, url: str) -> None:
-        _tell(await answered(url, apis.UPDATE_SCHEDULE, as_json, change, topic=topic, name=name))
+    @asks_gateway
+    async def update(topic: str, name: str, gateway: Gateway) -> None:
+        _tell(await gateway.answered(apis.UPDATE_SCHEDULE, change, topic=topic, name=name))
 
 
 _changing("pause", UpdateScheduleRequest(paused=True), "Make no records of the schedule NAME at its times.")

@@ -6,7 +6,7 @@ from typing import Final, Literal
 import click
 
 from sharequeue.cli.commands import Commands
-from sharequeue.cli.output import Columns, answered, asks_gateway, echo_json, pages, say, show_things
+from sharequeue.cli.output import Columns, Gateway, asks_gateway, echo_json, say, show_things
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import transactions as messages
 
@@ -60,8 +60,7 @@ async def list_some(
     prefix: str | None,
     older_than: float,
     limit: int,
-    as_json: bool,
-    url: str,
+    gateway: Gateway,
 ) -> None:
     """List open transactions, the oldest first; or those that have ended, the last one first."""
     query = messages.ListTransactionsQuery(
@@ -73,13 +72,13 @@ async def list_some(
     listed: list[messages.TransactionListing] = []
     ended: list[messages.EndedTransactionListing] = []
     more = False
-    async for page in pages(url, apis.LIST_TRANSACTIONS, query):
+    async for page in gateway.pages(apis.LIST_TRANSACTIONS, query):
         listed += page.transactions
         ended += page.ended
         more = len(ended) > limit or (len(ended) == limit and page.next_page_token is not None)
         if more:
             break
-    if as_json:
+    if gateway.as_json:
         echo_json(messages.TransactionList(transactions=listed, ended=ended[:limit]))
     elif query.state == "open":
         show_things(_OPEN, listed)
@@ -92,10 +91,10 @@ async def list_some(
 @transactions.command()
 @click.argument("transaction")
 @asks_gateway
-async def describe(transaction: str, as_json: bool, url: str) -> None:
+async def describe(transaction: str, gateway: Gateway) -> None:
     """Describe the transaction with the id TRANSACTION: its state, and where it wrote while it is open."""
-    found: messages.TransactionDescription | None = await answered(
-        url, apis.DESCRIBE_TRANSACTION, as_json, transaction=transaction
+    found: messages.TransactionDescription | None = await gateway.answered(
+        apis.DESCRIBE_TRANSACTION, transaction=transaction
     )
     if found is None:
         return
@@ -116,14 +115,13 @@ async def describe(transaction: str, as_json: bool, url: str) -> None:
 @transactions.command()
 @click.argument("transaction")
 @asks_gateway
-async def abort(transaction: str, as_json: bool, url: str) -> None:
+async def abort(transaction: str, gateway: Gateway) -> None:
     """Abort the transaction with the id TRANSACTION as an operator. The next call of its producer is refused."""
-    ended: messages.EndedTransaction | None = await answered(
-        url, apis.TERMINATE_TRANSACTION, as_json, messages.EndTransactionRequest(), transaction=transaction
+    ended: messages.EndedTransaction | None = await gateway.answered(
+        apis.TERMINATE_TRANSACTION, messages.EndTransactionRequest(), transaction=transaction
     )
-    if ended is None:
-        return
-    say(f"aborted {transaction} ({ended.reason}): it had written to {ended.partitions} partitions")
+    if ended is not None:
+        say(f"aborted {transaction} ({ended.reason}): it had written to {ended.partitions} partitions")
 
 
 def _moment(at_ms: int) -> str:

@@ -12,7 +12,7 @@ import click
 
 from sharequeue.cli.consume.consumption import Consumption, Word
 from sharequeue.cli.login import variables
-from sharequeue.cli.output import ask, asks_gateway, say
+from sharequeue.cli.output import Gateway, asks_gateway, say
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.client import ShareConsumer
 from sharequeue.protocol import apis
@@ -53,8 +53,7 @@ async def consume(
     timeout: float,
     priority: bool,
     member_id: str | None,
-    as_json: bool,
-    url: str,
+    gateway: Gateway,
 ) -> None:
     """Print the records of TOPIC that a group has not settled, and accept each after it is printed.
 
@@ -71,9 +70,9 @@ async def consume(
     if sys.stdout is None:
         raise click.UsageError("stdout is closed: there is nowhere to print to")
     for topic in topics:
-        await ask(url, apis.DESCRIBE_TOPIC, topic=topic)
+        await gateway.ask(apis.DESCRIBE_TOPIC, topic=topic)
     word: Word = "release" if release else "reject" if reject else "accept"
-    printer = Printer(as_json=as_json)
+    printer = Printer(as_json=gateway.as_json)
     options: dict[str, Any] = {"member_id": member_id, "acknowledgement": "deferred", "priority": priority}
     if max_records is not None:
         options["max_records"] = min(max_records, 500)
@@ -81,7 +80,7 @@ async def consume(
     warnings.setFormatter(logging.Formatter("sharequeue consume: %(message)s"))
     logging.getLogger("sharequeue").addHandler(warnings)
     try:
-        consumer = ShareConsumer(url, group, topics, **options, **variables().options)
+        consumer = ShareConsumer(gateway.url, group, topics, **options, **variables().options)
         consumption = Consumption(consumer, printer, word=word, reason=reason, max_records=max_records)
         with stopping(consumption.stop):  # the first Ctrl-C never interrupts the release at the end
             async with consumer:

@@ -14,13 +14,11 @@ from sharequeue.cli.groups.choosing import (
     one_or_all_groups,
 )
 from sharequeue.cli.output import (
-    answered,
-    ask,
+    Gateway,
     asks_gateway,
     decode,
     echo_json,
     exit_code,
-    explain,
     key_values,
     say,
     show_table,
@@ -44,21 +42,19 @@ from sharequeue_http.forms.errors import ApiError
 @click.option("--reset", multiple=True, metavar="NAME", help="set back to the default; repeatable")
 @click.option("--service", is_flag=True, help="show the service-wide settings, and what they clamp, alone")
 @asks_gateway
-async def config(
-    group: str, changes: tuple[str, ...], reset: tuple[str, ...], service: bool, as_json: bool, url: str
-) -> None:
+async def config(group: str, changes: tuple[str, ...], reset: tuple[str, ...], service: bool, gateway: Gateway) -> None:
     """Change settings of GROUP, if --set or --reset is given, and show all. The group need not exist yet."""
     answer = b"{}"
     if changes or reset:
         request = {"config": key_values(changes, "--set"), "reset": list(reset)}
-        answer = await ask(url, apis.UPDATE_SHARE_GROUP_CONFIG, request, group=group)
+        answer = await gateway.ask(apis.UPDATE_SHARE_GROUP_CONFIG, request, group=group)
     elif not service:
-        answer = await ask(url, apis.GET_SHARE_GROUP_CONFIG, group=group)
-    if as_json and not service:
+        answer = await gateway.ask(apis.GET_SHARE_GROUP_CONFIG, group=group)
+    if gateway.as_json and not service:
         echo_json(answer)
         return
-    of_service = await ask(url, apis.GET_SHARE_GROUP_SERVICE_CONFIG, group=group)
-    if as_json:
+    of_service = await gateway.ask(apis.GET_SHARE_GROUP_SERVICE_CONFIG, group=group)
+    if gateway.as_json:
         echo_json(of_service)
         return
     found = decode(of_service, apis.GET_SHARE_GROUP_SERVICE_CONFIG)
@@ -74,9 +70,9 @@ def _pausing(name: str, paused: bool, text: str, done: str) -> click.Command:
     @click.command(name, help=text)
     @group_argument
     @asks_gateway
-    async def command(group: str, as_json: bool, url: str) -> None:
+    async def command(group: str, gateway: Gateway) -> None:
         change = {"config": {PAUSED: "true" if paused else "false"}}
-        if await answered(url, apis.UPDATE_SHARE_GROUP_CONFIG, as_json, change, group=group) is not None:
+        if await gateway.answered(apis.UPDATE_SHARE_GROUP_CONFIG, change, group=group) is not None:
             say(f"{group} {done}")
 
     return command
@@ -97,20 +93,20 @@ resume = _pausing("resume", False, "End the pause of GROUP: its waiting fetches 
 @force_option
 @asks_gateway
 @each_group
-async def delete_offsets(group: str, topics: tuple[str, ...], force: bool, as_json: bool, url: str) -> None:
+async def delete_offsets(group: str, topics: tuple[str, ...], force: bool, gateway: Gateway) -> None:
     """Delete the offsets of GROUP in topics, or those of all groups. A group must not be in use."""
     rows = []
     failed = 0
     for topic in topics:
         try:
-            await ask(url, apis.DELETE_SHARE_GROUP_OFFSETS, InUseQuery(force=force), group=group, topic=topic)
+            await gateway.ask(apis.DELETE_SHARE_GROUP_OFFSETS, InUseQuery(force=force), group=group, topic=topic)
             rows.append((topic, "Successful"))
         except ApiError as error:
-            if as_json:
-                explain(error, as_json=True)
+            if gateway.as_json:
+                gateway.explain(error)
             rows.append((topic, f"Error: {error.detail}"))
             failed = max(failed, exit_code(error))
-    if as_json:
+    if gateway.as_json:
         echo_json({"deleted": [topic for topic, status in rows if status == "Successful"]})
     else:
         show_table(("TOPIC", "STATUS"), rows)
@@ -123,20 +119,20 @@ async def delete_offsets(group: str, topics: tuple[str, ...], force: bool, as_js
 @all_groups_option
 @force_option
 @asks_gateway
-async def delete(group: tuple[str, ...], all_groups: bool, force: bool, as_json: bool, url: str) -> None:
+async def delete(group: tuple[str, ...], all_groups: bool, force: bool, gateway: Gateway) -> None:
     """Delete groups that are not in use."""
     failed = 0
     deleted = []
-    for group_id in await named_groups(url, group, all_groups):
+    for group_id in await named_groups(gateway, group, all_groups):
         try:
-            await ask(url, apis.DELETE_SHARE_GROUP, InUseQuery(force=force), group=group_id)
+            await gateway.ask(apis.DELETE_SHARE_GROUP, InUseQuery(force=force), group=group_id)
         except ApiError as error:
-            failed = max(failed, explain(error, as_json=as_json))
+            failed = max(failed, gateway.explain(error))
         else:
             deleted.append(group_id)
-            if not as_json:
+            if not gateway.as_json:
                 say(f"Deletion of share group '{group_id}' was successful.")
-    if as_json:
+    if gateway.as_json:
         echo_json({"deleted": deleted})
     if failed:
         sys.exit(failed)

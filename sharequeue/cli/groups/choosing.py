@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from sharequeue.cli.output import REFUSED, Command, pages, say
+from sharequeue.cli.output import REFUSED, Command, Gateway, say
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import ListShareGroupsQuery, ShareGroupListing
 from sharequeue_http.forms.errors import ApiError
@@ -29,8 +29,8 @@ def each_group(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
 
     @functools.wraps(work)
     async def over_groups(group: str | None, all_groups: bool, **options: Any) -> None:
-        names = await named_groups(options["url"], [group] if group else [], all_groups)
-        if all_groups and options["as_json"]:
+        names = await named_groups(options["gateway"], [group] if group else [], all_groups)
+        if all_groups and options["gateway"].as_json:
             raise click.UsageError("--all-groups prints tables: leave out --json")
         failed = 0
         for name in names:
@@ -51,14 +51,13 @@ def each_group(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
     return over_groups
 
 
-async def every_group(url: str, state: str | None = None) -> list[ShareGroupListing]:
+async def every_group(gateway: Gateway, state: str | None = None) -> list[ShareGroupListing]:
     """All groups, page by page."""
-    query = ListShareGroupsQuery(state=state)
-    return [group async for page in pages(url, apis.LIST_SHARE_GROUPS, query) for group in page.groups]
+    return await gateway.items("groups", apis.LIST_SHARE_GROUPS, ListShareGroupsQuery(state=state))
 
 
-async def named_groups(url: str, named: Sequence[str], all_groups: bool) -> list[str]:
+async def named_groups(gateway: Gateway, named: Sequence[str], all_groups: bool) -> list[str]:
     """The names of the groups. Raises: click.UsageError: neither names nor --all-groups are given, or both."""
     if all_groups == bool(named):
         raise click.UsageError("name groups, or give --all-groups")
-    return [group.group_id for group in await every_group(url)] if all_groups else list(named)
+    return [group.group_id for group in await every_group(gateway)] if all_groups else list(named)

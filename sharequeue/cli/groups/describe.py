@@ -5,7 +5,7 @@ import sys
 import click
 
 from sharequeue.cli.groups.choosing import all_groups_option, groups_argument, named_groups
-from sharequeue.cli.output import asks_gateway, echo_json, explain, pages, say, show_table
+from sharequeue.cli.output import Gateway, asks_gateway, echo_json, say, show_table
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import groups as messages
 from sharequeue_http.forms.errors import ApiError
@@ -26,32 +26,30 @@ async def describe(
     members: bool,
     state: bool,
     verbose: bool,
-    as_json: bool,
-    url: str,
+    gateway: Gateway,
 ) -> None:
     """Describe groups: their work and their workers, or offsets and lag, members, or state."""
     if [offsets, members, state].count(True) > 1:
         raise click.UsageError("give one of --offsets, --members, --state")
     if all_groups and not (group or offsets or members or state):
-        await _show_all(url, as_json)
+        await _show_all(gateway)
         return
     failed = 0
-    for group_id in await named_groups(url, group, all_groups):
+    for group_id in await named_groups(gateway, group, all_groups):
         try:
             if offsets:
-                await _describe_offsets(url, group_id, verbose, as_json)
+                await _describe_offsets(gateway, group_id, verbose)
             else:
-                await _describe(url, group_id, verbose, as_json, members=members, state=state)
+                await _describe(gateway, group_id, verbose, members=members, state=state)
         except ApiError as error:
-            failed = max(failed, explain(error, as_json=as_json))
+            failed = max(failed, gateway.explain(error))
     if failed:
         sys.exit(failed)
 
 
-async def _show_all(url: str, as_json: bool) -> None:
-    query = messages.ListShareGroupsQuery(work=True)
-    groups = [group async for page in pages(url, apis.LIST_SHARE_GROUPS, query) for group in page.groups]
-    if as_json:
+async def _show_all(gateway: Gateway) -> None:
+    groups = await gateway.items("groups", apis.LIST_SHARE_GROUPS, messages.ListShareGroupsQuery(work=True))
+    if gateway.as_json:
         echo_json(messages.ShareGroupList(groups=groups))
     else:
         _show_work(groups)
@@ -85,11 +83,11 @@ def _age(seconds: int) -> str:
     return f"{seconds}s"
 
 
-async def _describe_offsets(url: str, group_id: str, verbose: bool, as_json: bool) -> None:
-    listed = pages(url, apis.LIST_SHARE_GROUP_OFFSETS, messages.ListOffsetsQuery(), group=group_id)
-    offsets = messages.ShareGroupOffsets(topics=[topic async for page in listed for topic in page.topics])
-    if as_json:
-        echo_json(offsets)
+async def _describe_offsets(gateway: Gateway, group_id: str, verbose: bool) -> None:
+    query = messages.ListOffsetsQuery()
+    topics = await gateway.items("topics", apis.LIST_SHARE_GROUP_OFFSETS, query, group=group_id)
+    if gateway.as_json:
+        echo_json(messages.ShareGroupOffsets(topics=topics))
         return
     rows = [
         (
@@ -100,7 +98,7 @@ async def _describe_offsets(url: str, group_id: str, verbose: bool, as_json: boo
             _known(partition.start_offset),
             _known(partition.lag),
         )
-        for topic in offsets.topics
+        for topic in topics
         for partition in topic.partitions
     ]
     if not rows:
@@ -114,13 +112,12 @@ def _known(value: int) -> object:
     return "-" if value < 0 else value
 
 
-async def _describe(url: str, group_id: str, verbose: bool, as_json: bool, *, members: bool, state: bool) -> None:
-    described = [
-        page async for page in pages(url, apis.DESCRIBE_SHARE_GROUP, messages.DescribeShareGroupQuery(), group=group_id)
-    ]
+async def _describe(gateway: Gateway, group_id: str, verbose: bool, *, members: bool, state: bool) -> None:
+    query = messages.DescribeShareGroupQuery()
+    described = [page async for page in gateway.pages(apis.DESCRIBE_SHARE_GROUP, query, group=group_id)]
     group: messages.ShareGroupDescription = described[0]
     group.members = [member for page in described for member in page.members]
-    if as_json:
+    if gateway.as_json:
         group.next_page_token = None
         echo_json(group)
     elif state:

@@ -5,7 +5,7 @@ from datetime import datetime
 import click
 
 from sharequeue.cli.groups.choosing import group_argument
-from sharequeue.cli.output import asks_gateway, echo_json, pages, say, show_table
+from sharequeue.cli.output import Gateway, asks_gateway, echo_json, say, show_table
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
 from sharequeue.protocol.types import KEPT_REASONS
@@ -17,18 +17,16 @@ from sharequeue.protocol.types import KEPT_REASONS
 @click.option("--partition", type=click.IntRange(min=0), help="only this partition of --topic")
 @click.option("--reasons", is_flag=True, help="the last five reasons of each, with their times")
 @asks_gateway
-async def in_flight(
-    group: str, topic: str | None, partition: int | None, reasons: bool, as_json: bool, url: str
-) -> None:
+async def in_flight(group: str, topic: str | None, partition: int | None, reasons: bool, gateway: Gateway) -> None:
     """Show the records that GROUP has in flight: their member, the end of their lock, their delivery count."""
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
     listed = ListInFlightResponse(partitions=[])
     query = InFlightQuery(topic=topic, partition=partition)
-    async for page in pages(url, apis.LIST_IN_FLIGHT_RECORDS, query, group=group):
+    async for page in gateway.pages(apis.LIST_IN_FLIGHT_RECORDS, query, group=group):
         listed.partitions += page.partitions
         listed.errors += page.errors
-    if as_json:
+    if gateway.as_json:
         echo_json(listed)
         return
     if reasons:

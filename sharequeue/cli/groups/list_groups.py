@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from sharequeue.cli.groups.choosing import every_group
-from sharequeue.cli.output import asks_gateway, echo_json, show_table
+from sharequeue.cli.output import Gateway, asks_gateway, echo_json, show_table
 from sharequeue.protocol.messages.groups import ShareGroupList
 
 STATES: Final = ("Empty", "Stable", "Dead")
@@ -21,14 +21,14 @@ ALL_STATES: Final = "all"
     help="show states too; with a list of Empty, Stable, Dead: only groups in these states",
 )
 @asks_gateway
-async def list_groups(state: str | None, as_json: bool, url: str) -> None:
+async def list_groups(state: str | None, gateway: Gateway) -> None:
     """List groups; with --state as a table."""
     wanted = None if state in (None, ALL_STATES) else state
     unknown = [name for name in (wanted or "").split(",") if wanted and name.strip().title() not in STATES]
     if unknown:
         raise click.UsageError(f"a state is one of {', '.join(STATES)}, not {unknown[0]!r}")
-    groups = await every_group(url, wanted)
-    if as_json:
+    groups = await every_group(gateway, wanted)
+    if gateway.as_json:
         echo_json(ShareGroupList(groups=groups))
     elif state is None:
         for group in groups:

@@ -12,7 +12,7 @@ import msgspec
 
 from sharequeue.cli.groups.choosing import group_argument
 from sharequeue.cli.login import client_of
-from sharequeue.cli.output import Command, asks_gateway, check_reachable, echo_json, moment_ms, say
+from sharequeue.cli.output import Command, Gateway, asks_gateway, echo_json, moment_ms, say
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.dead_letters import (
     DropDeadLettersRequest,
@@ -100,24 +100,21 @@ async def redrive(
     rate: int,
     to: Literal["retry", "source"],
     dry_run: bool,
-    as_json: bool,
-    url: str,
+    gateway: Gateway,
 ) -> None:
     """Send the dead letters of GROUP back to their topics, each once, even if the command runs again."""
     request = RedriveDeadLettersRequest(max_records=max_records, to=to, dry_run=dry_run, **chosen)
-    await settle(url, apis.REDRIVE_DEAD_LETTERS, group, request, "redriven", rate, as_json)
+    await settle(gateway, apis.REDRIVE_DEAD_LETTERS, group, request, "redriven", rate)
 
 
-async def settle(
-    url: str, api: Api, group: str, request: DropDeadLettersRequest, done: str, rate: int, as_json: bool
-) -> None:
+async def settle(gateway: Gateway, api: Api, group: str, request: DropDeadLettersRequest, done: str, rate: int) -> None:
     """Redrive or drop dead letters, page by page, and say how many; a dry run counts them. Progress goes to stderr.
 
     Args:
         done: the field of the answers that counts them, which says what the call does to them.
     """
-    await check_reachable(url)
-    client = client_of(url, deadline_s=DEADLINE_S)
+    await gateway.check_reachable()
+    client = client_of(gateway.url, deadline_s=DEADLINE_S)
 
     async def call(most: int, page_token: str | None) -> Any:
         wanted = msgspec.structs.replace(request, max_records=most, page_token=page_token)
@@ -136,7 +133,7 @@ async def settle(
         raise
     finally:
         await client.close()
-    if as_json:
+    if gateway.as_json:
         shown = (
             ("matched",) if request.dry_run else (done, *(name for name in ("skipped_count", _REFUSED) if total[name]))
         )

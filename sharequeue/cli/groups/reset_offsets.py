@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from sharequeue.cli.groups.choosing import each_group, force_option, one_or_all_groups
-from sharequeue.cli.output import ask, asks_gateway, decode, echo_json, say, show_table
+from sharequeue.cli.output import Gateway, asks_gateway, decode, echo_json, say, show_table
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import ResetOffsetsResult, ResetShareGroupOffsetsRequest, ResetTopic
 
@@ -53,8 +53,7 @@ async def reset_offsets(
     execute: bool,
     export: bool,
     force: bool,
-    as_json: bool,
-    url: str,
+    gateway: Gateway,
 ) -> None:
     """Change the start offsets of GROUP or of all groups, not in use. A group that does not exist is created."""
     if dry_run == execute:
@@ -89,10 +88,10 @@ async def reset_offsets(
         "force": force,
     }
     request = ResetShareGroupOffsetsRequest(**fields)
-    answer = await ask(url, apis.RESET_SHARE_GROUP_OFFSETS, request, group=group)
+    answer = await gateway.ask(apis.RESET_SHARE_GROUP_OFFSETS, request, group=group)
     done: ResetOffsetsResult = decode(answer, apis.RESET_SHARE_GROUP_OFFSETS)
     rows = [(topic.topic, entry.partition, entry.start_offset) for topic in done.topics for entry in topic.partitions]
-    if as_json:
+    if gateway.as_json:
         echo_json(answer)
     elif export:
         _export(rows)
@@ -100,7 +99,7 @@ async def reset_offsets(
         say(f"Share group '{group}' has no offset information.")
     else:
         show_table(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), [(group, *row) for row in rows])
-    _end_if_failed(done, as_json)
+    _end_if_failed(done, gateway.as_json)
 
 
 def _end_if_failed(done: ResetOffsetsResult, as_json: bool) -> None:

@@ -7,7 +7,7 @@ This file has the options and the exit code. `sharequeue.cli` alone imports this
 import click
 
 from sharequeue.cli.commands import INTERRUPTED, complain
-from sharequeue.cli.output import REFUSED, asks_gateway, check_reachable, explain, key_values, say
+from sharequeue.cli.output import REFUSED, Gateway, asks_gateway, explain, key_values, say
 from sharequeue.cli.produce.lines import BadLine, Lines, open_input
 from sharequeue.cli.produce.sending import Sending, Where
 from sharequeue.client import ApiError
@@ -30,8 +30,7 @@ async def produce(
     key_separator: str | None,
     headers: tuple[str, ...],
     partition: int | None,
-    as_json: bool,
-    url: str,
+    gateway: Gateway,
 ) -> None:
     """Produce each line of FILE, or of stdin, as a record of TOPIC.
 
@@ -52,31 +51,33 @@ async def produce(
         partition=partition,
     )
     descriptor = open_input(file)
-    await check_reachable(url)
+    await gateway.check_reachable()
     where = Where(topic)
     fault: Exception | None = None
     interrupted = False
-    sending = Sending(url, topic, lines, where)
+    sending = Sending(gateway.url, topic, lines, where)
     try:
         interrupted = await sending.run(descriptor)
     except (BadLine, ApiError, OSError) as error:
         fault = error
-    if as_json:
+    if gateway.as_json:
         click.echo(where.as_json())
     elif where.counts or (fault is None and not interrupted):
         click.echo(str(where))
     if interrupted:
         if sending.failed is not None and sending.failed.problem is not None:
-            explain(sending.failed, as_json=as_json)
+            gateway.explain(sending.failed)
         detail = f"interrupted: {where.so_far()}; no later line was sent"
-        complain(detail, as_json=as_json, code="INTERRUPTED", by="sharequeue produce", last_line=where.last_line)
+        complain(
+            detail, as_json=gateway.as_json, code="INTERRUPTED", by="sharequeue produce", last_line=where.last_line
+        )
         raise click.exceptions.Exit(INTERRUPTED)
     if fault is None:
         return
     stopped, last_line = where.so_far(), where.last_line
-    if not as_json:
+    if not gateway.as_json:
         say(f"sharequeue produce: stopped: {stopped}")
     if isinstance(fault, ApiError):
-        raise click.exceptions.Exit(explain(fault, as_json=as_json, stopped=stopped, last_line=last_line))
-    complain(str(fault), as_json=as_json, by="sharequeue produce", stopped=stopped, last_line=last_line)
+        raise click.exceptions.Exit(explain(fault, as_json=gateway.as_json, stopped=stopped, last_line=last_line))
+    complain(str(fault), as_json=gateway.as_json, by="sharequeue produce", stopped=stopped, last_line=last_line)
     raise click.exceptions.Exit(REFUSED)

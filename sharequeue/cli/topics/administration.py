@@ -7,12 +7,10 @@ import click
 
 from sharequeue.cli.output import (
     Columns,
-    answered,
-    ask,
+    Gateway,
     asks_gateway,
     echo_json,
     key_values,
-    pages,
     say,
     show_table,
     show_things,
@@ -59,13 +57,10 @@ def confirm(question: str, yes: bool) -> None:
 
 @click.command("list")
 @asks_gateway
-async def list_topics(as_json: bool, url: str) -> None:
+async def list_topics(gateway: Gateway) -> None:
     """List topics."""
-    listed = [topic async for page in pages(url, apis.LIST_TOPICS, ListTopicsQuery()) for topic in page.topics]
-    if as_json:
-        echo_json({"topics": listed})
-        return
-    show_things({"topic": "name", "partitions": "partitions", "topic id": "topic_id"}, listed)
+    listed = await gateway.items("topics", apis.LIST_TOPICS, ListTopicsQuery())
+    gateway.show({"topics": listed}, {"topic": "name", "partitions": "partitions", "topic id": "topic_id"}, listed)
 
 
 @click.command()
@@ -75,18 +70,18 @@ async def list_topics(as_json: bool, url: str) -> None:
     "--config", "--set", "configs", multiple=True, metavar="NAME=VALUE", help="e.g. retention.ms=86400000; repeatable"
 )
 @asks_gateway
-async def create(name: str, partitions: int, configs: tuple[str, ...], as_json: bool, url: str) -> None:
+async def create(name: str, partitions: int, configs: tuple[str, ...], gateway: Gateway) -> None:
     """Create the topic NAME."""
     request = CreateTopicRequest(name=name, partitions=partitions, config=key_values(configs, "--config"))
-    show_topic(await answered(url, apis.CREATE_TOPIC, as_json, request), "made")
+    show_topic(await gateway.answered(apis.CREATE_TOPIC, request), "made")
 
 
 @click.command()
 @name_argument
 @asks_gateway
-async def describe(name: str, as_json: bool, url: str) -> None:
+async def describe(name: str, gateway: Gateway) -> None:
     """Show the partitions and settings of the topic NAME."""
-    topic: TopicDescription | None = await answered(url, apis.DESCRIBE_TOPIC, as_json, topic=name)
+    topic: TopicDescription | None = await gateway.answered(apis.DESCRIBE_TOPIC, topic=name)
     if topic is None:
         return
     show_things(_PARTITIONS, topic.partitions, title=f"{topic.name}  {topic.topic_id}")
@@ -100,13 +95,13 @@ async def describe(name: str, as_json: bool, url: str) -> None:
 @click.option("--reset", multiple=True, metavar="NAME", help="set back to the default; repeatable")
 @asks_gateway
 async def alter(
-    name: str, partitions: int | None, configs: tuple[str, ...], reset: tuple[str, ...], as_json: bool, url: str
+    name: str, partitions: int | None, configs: tuple[str, ...], reset: tuple[str, ...], gateway: Gateway
 ) -> None:
     """Add partitions to the topic NAME, or change its settings."""
     if partitions is None and not configs and not reset:
         raise click.UsageError("give --partitions, --config or --reset")
     request = UpdateTopicRequest(partitions=partitions, config=key_values(configs, "--config"), reset=list(reset))
-    show_topic(await answered(url, apis.UPDATE_TOPIC, as_json, request, topic=name), "changed")
+    show_topic(await gateway.answered(apis.UPDATE_TOPIC, request, topic=name), "changed")
 
 
 LOG_END: Final = -1
@@ -117,14 +112,13 @@ LOG_END: Final = -1
 @click.argument("before", metavar="PARTITION:OFFSET...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="do not ask for confirmation")
 @asks_gateway
-async def delete_records(name: str, before: tuple[str, ...], yes: bool, as_json: bool, url: str) -> None:
+async def delete_records(name: str, before: tuple[str, ...], yes: bool, gateway: Gateway) -> None:
     """Delete the records of topic NAME below an offset: 0:100 below 100 in partition 0, 1:end all of partition 1."""
     partitions = [_before(text) for text in before]
     confirm(f"delete records of {name} below {', '.join(before)}?", yes)
-    deleted = await answered(url, apis.DELETE_RECORDS, as_json, DeleteRecordsRequest(partitions=partitions), topic=name)
-    if deleted is None:
-        return
-    show_things({"partition": "partition", "log start": "log_start_offset"}, deleted.partitions)
+    deleted = await gateway.answered(apis.DELETE_RECORDS, DeleteRecordsRequest(partitions=partitions), topic=name)
+    if deleted is not None:
+        show_things({"partition": "partition", "log start": "log_start_offset"}, deleted.partitions)
 
 
 def _before(text: str) -> DeleteRecordsPartition:
@@ -140,11 +134,11 @@ def _before(text: str) -> DeleteRecordsPartition:
 @name_argument
 @click.option("--yes", is_flag=True, help="do not ask for confirmation")
 @asks_gateway
-async def delete(name: str, yes: bool, as_json: bool, url: str) -> None:
+async def delete(name: str, yes: bool, gateway: Gateway) -> None:
     """Delete the topic NAME with its records and the state of all groups in it."""
     confirm(f"delete {name} and all of its records?", yes)
-    await ask(url, apis.DELETE_TOPIC, topic=name)
-    if as_json:
+    await gateway.ask(apis.DELETE_TOPIC, topic=name)
+    if gateway.as_json:
         echo_json({"deleted": [name]})
     else:
         say(f"deleted {name}")

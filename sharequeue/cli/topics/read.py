@@ -9,7 +9,7 @@ import click
 
 from sharequeue.cli.commands import INTERRUPTED
 from sharequeue.cli.login import client_of
-from sharequeue.cli.output import asks_gateway, outside
+from sharequeue.cli.output import Gateway, asks_gateway, outside
 from sharequeue.cli.printing import Printer, stopping
 from sharequeue.cli.topics.administration import name_argument
 from sharequeue.client.consuming.deliveries import Delivery
@@ -117,12 +117,11 @@ async def read(
     offset: int | None,
     max_records: int | None,
     follow: bool,
-    as_json: bool,
-    url: str,
+    gateway: Gateway,
 ) -> None:
     """Print records of the topic NAME by offset, without a group: no record is locked or settled."""
-    printer = Printer(as_json=as_json)
-    client = client_of(url)
+    printer = Printer(as_json=gateway.as_json)
+    client = client_of(gateway.url)
     reading = Reading(client, name, printer, partition=partition, offset=offset, left=max_records)
     stopped = asyncio.Event()
 
