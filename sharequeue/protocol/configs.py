@@ -45,7 +45,8 @@ LONGEST_HOLD_MS: Final = 100 * 365 * 24 * HOUR_MS  # PostgreSQL subtracts it fro
 
 
 class Config(NamedTuple):
-    """One setting. `kind` is int, bool, choice or text; bounds are inclusive; Kafka's own stand where they differ.
+    """One setting. `kind` is int, bool, choice or text; `range` has both bounds, included. Kafka's own stand where they
+    differ.
 
     `doc`: what it means, as docs/configuration.md has it. `form`: of a text, in words. `service_wide`: the operator may
     set its default and its bounds, see `service_configs`.
@@ -55,12 +56,10 @@ class Config(NamedTuple):
     kind: str
     default: str
     doc: str
-    minimum: int = 0
-    maximum: int = MAX_INT64
+    range: tuple[int, int] = (0, MAX_INT64)
     choices: tuple[str, ...] = ()
     kafka_default: str | None = None
-    kafka_minimum: int | None = None
-    kafka_maximum: int | None = None
+    kafka_range: tuple[int, int] | None = None
     check: Callable[[str], str | None] | None = None
     form: str = ""
     service_wide: bool = False
@@ -69,12 +68,7 @@ class Config(NamedTuple):
         return self.kafka_default if kafka_defaults and self.kafka_default is not None else self.default
 
     def bounds(self, kafka_defaults: bool) -> tuple[int, int]:
-        if not kafka_defaults:
-            return self.minimum, self.maximum
-        return (
-            self.minimum if self.kafka_minimum is None else self.kafka_minimum,
-            self.maximum if self.kafka_maximum is None else self.kafka_maximum,
-        )
+        return self.kafka_range if kafka_defaults and self.kafka_range is not None else self.range
 
 
 Configs = Mapping[str, Config]
@@ -143,10 +137,8 @@ GROUP_CONFIGS: Final[Configs] = {
             "int",
             "45000",
             "A member that sends no heartbeat for this time leaves the group. It must be above the heartbeat interval.",
-            1000,
-            HOUR_MS,
-            kafka_minimum=45_000,
-            kafka_maximum=60_000,
+            (1000, HOUR_MS),
+            kafka_range=(45_000, 60_000),
             service_wide=True,
         ),
         Config(
@@ -154,10 +146,8 @@ GROUP_CONFIGS: Final[Configs] = {
             "int",
             "5000",
             "How often a member is asked to send a heartbeat.",
-            500,
-            60_000,
-            kafka_minimum=5000,
-            kafka_maximum=15_000,
+            (500, 60_000),
+            kafka_range=(5000, 15_000),
             service_wide=True,
         ),
         Config(
@@ -165,10 +155,8 @@ GROUP_CONFIGS: Final[Configs] = {
             "int",
             "30000",
             "How long a fetched record stays locked, unless its fetch says otherwise (`lock_duration_ms`).",
-            MIN_LOCK_DURATION_MS,
-            MAX_LOCK_DURATION_MS,
-            kafka_minimum=15_000,
-            kafka_maximum=60_000,
+            (MIN_LOCK_DURATION_MS, MAX_LOCK_DURATION_MS),
+            kafka_range=(15_000, 60_000),
             service_wide=True,
         ),
         Config(
@@ -177,10 +165,8 @@ GROUP_CONFIGS: Final[Configs] = {
             "5",
             "Attempts of a record: its deliveries without those [never begun](api.md#fetch-and-acknowledge). A record "
             "that fails the last one is dead-lettered or archived.",
-            1,
-            100,
-            kafka_minimum=2,
-            kafka_maximum=10,
+            (1, 100),
+            kafka_range=(2, 10),
             service_wide=True,
         ),
         Config(
@@ -188,10 +174,8 @@ GROUP_CONFIGS: Final[Configs] = {
             "int",
             "2000",
             "Records of a share-partition that may be held or on their way to the dead-letter topic.",
-            1,
-            1_000_000,
-            kafka_minimum=100,
-            kafka_maximum=4000,
+            (1, 1_000_000),
+            kafka_range=(100, 4000),
             service_wide=True,
         ),
         Config(
@@ -200,8 +184,7 @@ GROUP_CONFIGS: Final[Configs] = {
             "100000",
             "Records of a share-partition that may wait to be delivered again, with a delay or without. Above it [new "
             "records wait](#bounds-of-the-window). Without effect with `kafka_defaults`.",
-            0,
-            10_000_000,
+            (0, 10_000_000),
         ),
         Config(
             "share.redelivery.percent",
@@ -209,8 +192,7 @@ GROUP_CONFIGS: Final[Configs] = {
             "75",
             "If a share-partition has records to deliver again and new ones, this percentage of fetches begins with the "
             "records to deliver again, and the others [with the new ones](#redelivered-and-new-records).",
-            0,
-            100,
+            (0, 100),
             kafka_default="100",
         ),
         Config(
@@ -247,17 +229,15 @@ GROUP_CONFIGS: Final[Configs] = {
             "How long the log keeps which member has finished a record, and when: lookUpRecord shows it. Each range that an "
             "acknowledgement finishes is a row in the database of the log. 0: it is not kept. A gateway that crashes loses "
             "the rows of its last seconds (`activity_flush_ms`).",
-            0,
-            2_592_000_000,
+            (0, 2_592_000_000),
         ),
         Config(
             "share.assignment.interval.ms",
             "int",
             "1000",
             "The least time between two assignments of a group.",
-            0,
-            60_000,
-            kafka_maximum=15_000,
+            (0, 60_000),
+            kafka_range=(0, 15_000),
         ),
         Config(
             "share.assignor.offload.enable",
@@ -280,8 +260,7 @@ GROUP_CONFIGS: Final[Configs] = {
             "int",
             "10",
             "By how much each of these waits may be longer, in percent.",
-            0,
-            50,
+            (0, 50),
         ),
         Config(
             "share.throttle.released",
@@ -329,8 +308,7 @@ GROUP_CONFIGS: Final[Configs] = {
             "604800000",
             "How long `retention.hold` lasts after the last use of the group; −1: always. At least a minute: a smaller "
             "value counts as 60000.",
-            -1,
-            LONGEST_HOLD_MS,
+            (-1, LONGEST_HOLD_MS),
         ),
     )
 }
@@ -343,14 +321,14 @@ TOPIC_CONFIGS: Final[Configs] = {
             "int",
             "-1",
             "Older records are removed, a batch at a time; −1 keeps them. Kafka keeps them for 604800000.",
-            -1,
+            (-1, MAX_INT64),
         ),
         Config(
             "retention.bytes",
             "int",
             "-1",
             "Bytes kept of each partition, as they are stored (compressed), and always the newest batch; −1 keeps all.",
-            -1,
+            (-1, MAX_INT64),
         ),
         Config(
             "retention.unsettled",
@@ -365,7 +343,7 @@ TOPIC_CONFIGS: Final[Configs] = {
             "int",
             "-1",
             "Stored bytes of each partition above which the oldest records go, finished or not; −1: no ceiling. Not in Kafka.",
-            -1,
+            (-1, MAX_INT64),
         ),
         Config(
             "cleanup.settled",
@@ -401,8 +379,7 @@ TOPIC_CONFIGS: Final[Configs] = {
             "1048588",
             "The largest record, as the JSON that is stored; Kafka's setting bounds a batch. Above 10 MiB raise the "
             "gateway's `max_request_bytes` too.",
-            1,
-            52_428_800,
+            (1, 52_428_800),
         ),
         Config(
             "errors.deadletterqueue.group.enable",

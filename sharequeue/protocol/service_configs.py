@@ -29,10 +29,11 @@ def service_config(given: Mapping[str, int | None], kafka_defaults: bool) -> dic
     values = {name: value for name, value in given.items() if value is not None}
     for config in SHARED:
         low, high = config.bounds(kafka_defaults)
+        floor, ceiling = config.range
         names = default, least, most = [service_name(config.name, which) for which in ("", "min", "max")]
         for name, value in zip(names, (int(config.default_for(kafka_defaults)), low, high), strict=True):
-            if not config.minimum <= values.setdefault(name, value) <= config.maximum:
-                raise ValueError(f"{name} must be from {config.minimum} to {config.maximum}, not {values[name]}")
+            if not floor <= values.setdefault(name, value) <= ceiling:
+                raise ValueError(f"{name} must be from {floor} to {ceiling}, not {values[name]}")
         for lower, higher in ((least, most), (least, default), (default, most)):
             if values[lower] > values[higher]:
                 raise ValueError(f"{lower} ({values[lower]}) must not be above {higher} ({values[higher]})")
@@ -48,7 +49,7 @@ def group_configs(service: Mapping[str, int]) -> Configs:
     configs = dict(GROUP_CONFIGS)
     for name, kind, _, doc, *_ in SHARED:
         default, low, high = (service[service_name(name, which)] for which in ("", "min", "max"))
-        configs[name] = Config(name, kind, str(default), doc, low, high, service_wide=True)
+        configs[name] = Config(name, kind, str(default), doc, (low, high), service_wide=True)
     return configs
 
 

@@ -361,7 +361,7 @@ class Metadata:
         """Put service-wide settings in force: defaults of the groups, and bounds of what they and fetches say."""
         self._group_configs = group_configs({**service_config({}, self.kafka_defaults), **service})
         lock = self._group_configs[LOCK_DURATION]
-        self.lock_bounds = lock.minimum, lock.maximum
+        self.lock_bounds = lock.range
         self._default_lock_ms = int(lock.default)
 
     def _config_in(self, response: InitializeSharePartitionsResponse, group_id: str) -> ShareGroupConfig:
