@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, Self
 
 
 class IllegalState(RuntimeError):
@@ -22,6 +23,22 @@ class OneLoop:
             raise IllegalState(
                 f"this {type(self).__name__} belongs to another event loop: make one in each asyncio.run, and close it there"
             )
+
+
+class Closing(OneLoop):
+    """An async object that `async with` closes."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        raise NotImplementedError
 
 
 class ValueUndecodable(ValueError):

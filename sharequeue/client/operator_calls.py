@@ -1,10 +1,9 @@
 """Makes calls of the table of calls, for `Admin`: docs/admin_client.py writes its methods from the table."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
-from sharequeue.client.errors import IllegalState, OneLoop
+from sharequeue.client.errors import Closing, IllegalState
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.calling.login import Login, Token
 from sharequeue_http.forms.api import Api
@@ -12,7 +11,7 @@ from sharequeue_http.forms.api import Api
 T = TypeVar("T")
 
 
-class OperatorCalls(OneLoop):
+class OperatorCalls(Closing):
     """Makes calls with a client of its own, and follows the pages of lists. `Admin` says what the arguments mean."""
 
     def __init__(
@@ -26,14 +25,6 @@ class OperatorCalls(OneLoop):
     ) -> None:
         self._client = Client(url, login=Login(token, headers), ca=ca, deadline_s=deadline_ms / 1000)
         self._closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close the connections."""

@@ -5,10 +5,10 @@ import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Final, Self, TypedDict, Unpack, overload
+from typing import Any, Final, TypedDict, Unpack, overload
 
 from sharequeue.client import tracing
+from sharequeue.client.errors import Closing
 from sharequeue.client.following import FollowingClient
 from sharequeue.client.new_record import NewRecord, encode_record
 from sharequeue.client.scheduling import Scheduled, When, timed
@@ -35,7 +35,7 @@ class SendOptions(TypedDict, total=False):
     unique: Mapping[str, int | str] | None
 
 
-class Producer(Sender):
+class Producer(Sender, Closing):
     """Produces records to topics.
 
     A record alone goes at once. Records that are sent at the same moment, or while a request of their topic is under
@@ -84,14 +84,6 @@ class Producer(Sender):
         )
         super().__init__(client, options)
         self._owner = Owner(transactional_id)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def transaction(self, *, timeout_ms: int = 60_000, note: str | None = None) -> Transaction:
         """A transaction: `async with producer.transaction() as t`. Its records become visible together, or never.

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
-from types import TracebackType, UnionType
+from types import UnionType
 from typing import Final, Generic, Literal, Self
 from urllib.parse import urlencode
 
@@ -23,7 +23,7 @@ from sharequeue.client.consuming.acknowledging import Acknowledging, Settled
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, V, releases
 from sharequeue.client.consuming.outcomes import NEVER_BEGUN, outcome_of
 from sharequeue.client.consuming.values import decoder_of
-from sharequeue.client.errors import IllegalState, OneLoop
+from sharequeue.client.errors import Closing, IllegalState
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages.records import FetchResponse
@@ -48,7 +48,7 @@ PATIENCE_S: Final = 30.0
 _decoder: Final = msgspec.json.Decoder(FetchResponse)
 
 
-class RecordStream(OneLoop, Generic[V]):
+class RecordStream(Closing, Generic[V]):
     """Receives the records of topics as a member of a share group. One task uses it at a time.
 
     A lost connection is opened again, and no record comes twice in one delivery. Nothing renews the locks: a record
@@ -111,14 +111,6 @@ class RecordStream(OneLoop, Generic[V]):
         self._giving_back: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
         self._replaced = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __aiter__(self) -> Self:
         return self

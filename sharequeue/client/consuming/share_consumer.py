@@ -25,7 +25,7 @@ from sharequeue.client.consuming.polling import Polling
 from sharequeue.client.consuming.renewing import Renewing
 from sharequeue.client.consuming.settling import CommitCallback, Settling
 from sharequeue.client.consuming.values import decoder_of
-from sharequeue.client.errors import IllegalState, OneLoop
+from sharequeue.client.errors import Closing, IllegalState
 from sharequeue.client.following import FollowingClient
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
 from sharequeue.repeats import CALL, Tries
@@ -43,7 +43,7 @@ FAILING_CLOSE_DEADLINE_S: Final = 1.0
 """The deadline of each call that `close` makes, if the service did not answer the last poll."""
 
 
-class ShareConsumer(OneLoop, Generic[V]):
+class ShareConsumer(Closing, Generic[V]):
     """Consumes topics as a member of a share group. One task uses it at a time.
 
     `acknowledgement="implicit"`: the next poll or commit accepts what the last poll returned. `"explicit"`:
@@ -147,9 +147,6 @@ class ShareConsumer(OneLoop, Generic[V]):
         self._stopped = False
         self._closed = False
         self._fetching.subscribe([topics] if isinstance(topics, str) else list(topics))
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
