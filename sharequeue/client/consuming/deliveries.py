@@ -161,32 +161,6 @@ class Delivery:
     stopped gave back. `undecodable`: the last offset whose value could not be decoded; -1: none.
     """
 
-    __slots__ = (
-        "attempt",
-        "begun_to",
-        "chosen",
-        "deadline",
-        "decode",
-        "delivery_count",
-        "first_offset",
-        "given_back",
-        "group",
-        "in_flight",
-        "in_transactions",
-        "last_offset",
-        "lock_duration_s",
-        "lost",
-        "member_id",
-        "not_settled",
-        "partition",
-        "records",
-        "renew_at",
-        "topic",
-        "topic_id",
-        "undecided",
-        "undecodable",
-    )
-
     def __init__(self, batch: FetchedBatch, group: str = "", member_id: str = "", decode: Decode | None = None) -> None:
         self.group = group
         self.member_id = member_id
@@ -462,7 +436,7 @@ def outcome_runs(chosen: dict[int, Outcome]) -> list[tuple[int, int, Outcome]]:
     runs = []
     last = first
     for offset in offsets[1:]:
-        if offset != last + 1 or not chosen[offset].like(chosen[first]):
+        if offset != last + 1 or chosen[offset] != chosen[first]:
             runs.append((first, last, chosen[first]))
             first = offset
         last = offset
