@@ -5,37 +5,28 @@ with its name, before the call does anything.
 """
 
 from collections.abc import Callable, Iterable
+from enum import StrEnum
 from typing import Any, Final
 
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue_http.forms.errors import ApiError
 
-IDEMPOTENCY_KEYS: Final = "idempotency_keys"
-DEAD_LETTERS: Final = "dead_letters"
-REDRIVE_TO_GROUP: Final = "redrive_to_group"
-TRANSACTIONS: Final = "transactions"
-SETTLE_AND_PRODUCE: Final = "settle_and_produce"
-UNIQUE_RECORDS: Final = "unique_records"
-SCHEDULED_RECORDS: Final = "scheduled_records"
-REPLACE_RECORD_BATCHES: Final = "replace_record_batches"
-AUDIT_LOG: Final = "audit_log"
-RETENTION_UNSETTLED: Final = "retention_unsettled"
-CLEANUP_SETTLED: Final = "cleanup_settled"
-ALL: Final = frozenset(
-    {
-        IDEMPOTENCY_KEYS,
-        DEAD_LETTERS,
-        REDRIVE_TO_GROUP,
-        TRANSACTIONS,
-        SETTLE_AND_PRODUCE,
-        UNIQUE_RECORDS,
-        SCHEDULED_RECORDS,
-        REPLACE_RECORD_BATCHES,
-        AUDIT_LOG,
-        RETENTION_UNSETTLED,
-        CLEANUP_SETTLED,
-    }
-)
+
+class Capability(StrEnum):
+    IDEMPOTENCY_KEYS = "idempotency_keys"
+    DEAD_LETTERS = "dead_letters"
+    REDRIVE_TO_GROUP = "redrive_to_group"
+    TRANSACTIONS = "transactions"
+    SETTLE_AND_PRODUCE = "settle_and_produce"
+    UNIQUE_RECORDS = "unique_records"
+    SCHEDULED_RECORDS = "scheduled_records"
+    REPLACE_RECORD_BATCHES = "replace_record_batches"
+    AUDIT_LOG = "audit_log"
+    RETENTION_UNSETTLED = "retention_unsettled"
+    CLEANUP_SETTLED = "cleanup_settled"
+
+
+ALL: Final = frozenset(Capability)
 
 Needs = Callable[[Any], Iterable[str]]
 """The capabilities that a call (`Call`) needs, by its headers and its decoded request."""
@@ -61,27 +52,27 @@ def always(name: str) -> Needs:
 def in_produce(call: Any) -> Iterable[str]:
     """Of a produce request, which may name a transaction and be unique."""
     if call.header("transaction-id") is not None:
-        yield TRANSACTIONS
+        yield Capability.TRANSACTIONS
     if call.header("idempotency-key") is not None:
-        yield IDEMPOTENCY_KEYS
+        yield Capability.IDEMPOTENCY_KEYS
     if getattr(call.request, "unique", None) is not None:
-        yield UNIQUE_RECORDS
+        yield Capability.UNIQUE_RECORDS
 
 
 def in_acknowledge(call: Any) -> Iterable[str]:
-    return (SETTLE_AND_PRODUCE,) if call.request.produce else ()
+    return (Capability.SETTLE_AND_PRODUCE,) if call.request.produce else ()
 
 
 def in_redrive(call: Any) -> Iterable[str]:
-    yield DEAD_LETTERS
+    yield Capability.DEAD_LETTERS
     if call.request.to == "retry":
-        yield REDRIVE_TO_GROUP
+        yield Capability.REDRIVE_TO_GROUP
 
 
 def in_topic(call: Any) -> Iterable[str]:
     """Of the settings of a topic that is created or changed."""
     config = call.request.config
     if config.get("retention.unsettled") == "keep" or config.get("retention.unsettled.max.bytes", "-1") != "-1":
-        yield RETENTION_UNSETTLED
+        yield Capability.RETENTION_UNSETTLED
     if config.get("cleanup.settled") == "true":
-        yield CLEANUP_SETTLED
+        yield Capability.CLEANUP_SETTLED

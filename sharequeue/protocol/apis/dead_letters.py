@@ -1,6 +1,7 @@
 """Dead letters: calls of a gateway."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from sharequeue.protocol import capabilities
 from sharequeue.protocol.access.columns import Access, Need, group, topics
@@ -19,7 +20,8 @@ def _needs(operation: Operation) -> tuple[Need, ...]:
     return (group(Operation.READ), topics(operation, _topic), topics(operation, lambda _, __: (), each=True))
 
 
-LIST_DEAD_LETTERS = Api(
+_call = partial(Api, tag="Groups", errors=(*GROUP_ERRORS, *TOPIC_ERRORS), idempotent=True)
+LIST_DEAD_LETTERS = _call(
     "listDeadLetters",
     "GET /v1/share-groups/{group}/dead-letters",
     "List a group's dead letters, with their reasons, and what became of them.",
@@ -27,12 +29,9 @@ LIST_DEAD_LETTERS = Api(
     "deleted from `dlq.<group>` are not listed.",
     request=messages.ListDeadLettersQuery,
     response=messages.DeadLetterList,
-    tag="Groups",
-    errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
-    idempotent=True,
     access=Access(_needs(Operation.READ)),
 )
-DROP_DEAD_LETTERS = Api(
+DROP_DEAD_LETTERS = _call(
     "dropDeadLetters",
     "POST /v1/share-groups/{group}/dead-letters/drop",
     "Close dead letters of a group for good: they are open no more, and are never sent back.",
@@ -40,12 +39,9 @@ DROP_DEAD_LETTERS = Api(
     "groups, and the records in their topics, stay as they are; the dead letters stay in `dlq.<group>`.",
     request=messages.DropDeadLettersRequest,
     response=messages.DropResult,
-    tag="Groups",
-    errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
-    idempotent=True,
     access=Access(_needs(Operation.READ), audited=True),
 )
-REDRIVE_DEAD_LETTERS = Api(
+REDRIVE_DEAD_LETTERS = _call(
     "redriveDeadLetters",
     "POST /v1/share-groups/{group}/dead-letters/redrive",
     "Send a group's dead letters back to their topics.",
@@ -53,9 +49,6 @@ REDRIVE_DEAD_LETTERS = Api(
     "made again. Dead letters stay in `dlq.<group>`.",
     request=messages.RedriveDeadLettersRequest,
     response=messages.RedriveResult,
-    tag="Groups",
-    errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
-    idempotent=True,
     access=Access(_needs(Operation.WRITE), audited=True),
     needs=capabilities.in_redrive,
 )

@@ -85,7 +85,6 @@ LOOK_UP_RECORD = _call(
     "the time.",
     response=in_flight.RecordLife,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", *TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
-    idempotent=True,
     access=Access((group(Operation.DESCRIBE), topic(Operation.READ))),
 )
 FIND_RECORDS = _call(
@@ -96,7 +95,6 @@ FIND_RECORDS = _call(
     request=in_flight.FindRecordsQuery,
     response=in_flight.FoundRecords,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", *TOPIC_ERRORS),
-    idempotent=True,
     access=Access((group(Operation.DESCRIBE), topic(Operation.READ))),
 )
 DESCRIBE_WINDOW = _call(

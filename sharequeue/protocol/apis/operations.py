@@ -101,7 +101,7 @@ AUDIT_LOG = Api(
     tag="Audit",
     protected=True,
     errors=("SASL_AUTHENTICATION_FAILED",),
-    needs=capabilities.always(capabilities.AUDIT_LOG),
+    needs=capabilities.always(capabilities.Capability.AUDIT_LOG),
 )
 DESCRIBE_SERVICE = _call(
     "describeService",

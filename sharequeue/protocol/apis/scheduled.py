@@ -10,7 +10,7 @@ from sharequeue.protocol.errors import TOPIC_ERRORS
 from sharequeue.protocol.messages import scheduled as messages
 from sharequeue_http.forms.api import Api
 
-_call = partial(Api, tag="Scheduled", needs=capabilities.always(capabilities.SCHEDULED_RECORDS))
+_call = partial(Api, tag="Scheduled", needs=capabilities.always(capabilities.Capability.SCHEDULED_RECORDS))
 _PATH = "/v1/topics/{topic}/schedules/{name}"
 _CHANGE = Access((topic(Operation.WRITE),), audited=True)
 _ERRORS = (*TOPIC_ERRORS, "RESOURCE_NOT_FOUND")
@@ -38,7 +38,6 @@ LIST_SCHEDULED_RECORDS = _call(
     request=messages.ListScheduledQuery,
     response=messages.ScheduledList,
     errors=TOPIC_ERRORS,
-    idempotent=True,
     access=Access((topic(Operation.READ),)),
 )
 CANCEL_SCHEDULED_RECORDS = _call(
@@ -72,7 +71,6 @@ GET_SCHEDULE = _call(
     description="The times are those of PostgreSQL's clock.",
     response=messages.ScheduleDescription,
     errors=_ERRORS,
-    idempotent=True,
     access=Access((topic(Operation.READ),)),
 )
 UPDATE_SCHEDULE = _call(
@@ -101,6 +99,5 @@ LIST_SCHEDULES = _call(
     description="It shows times, not records. A topic has at most 1,000 schedules.",
     response=messages.ScheduleList,
     errors=TOPIC_ERRORS,
-    idempotent=True,
     access=Access((topic(Operation.READ),)),
 )

@@ -93,7 +93,7 @@ LIST_RECORD_BATCHES = _call(
     response=RecordBatchList,
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
     access=Access((topic(Operation.READ),)),
-    needs=capabilities.always(capabilities.REPLACE_RECORD_BATCHES),
+    needs=capabilities.always(capabilities.Capability.REPLACE_RECORD_BATCHES),
 )
 REPLACE_RECORD_BATCHES = _call(
     "replaceRecordBatches",
@@ -106,5 +106,5 @@ REPLACE_RECORD_BATCHES = _call(
     errors=(*TOPIC_ERRORS, "UNKNOWN_TOPIC_ID", "OFFSET_OUT_OF_RANGE", "INVALID_UPDATE_VERSION", "MESSAGE_TOO_LARGE"),
     idempotent=True,
     access=_DELETE,
-    needs=capabilities.always(capabilities.REPLACE_RECORD_BATCHES),
+    needs=capabilities.always(capabilities.Capability.REPLACE_RECORD_BATCHES),
 )

@@ -34,7 +34,7 @@ _END_ERRORS = (
     "REQUEST_TIMED_OUT",
 )
 
-_call = partial(Api, tag="Transactions", needs=capabilities.always(capabilities.TRANSACTIONS))
+_call = partial(Api, tag="Transactions", needs=capabilities.always(capabilities.Capability.TRANSACTIONS))
 BEGIN_TRANSACTION = _call(
     "beginTransaction",
     "POST /v1/transactions",

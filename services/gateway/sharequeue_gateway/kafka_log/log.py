@@ -64,7 +64,7 @@ class KafkaRecordLog:
     """
 
     kind: Final = "kafka"
-    capabilities: Final = frozenset({capabilities.IDEMPOTENCY_KEYS, capabilities.DEAD_LETTERS})
+    capabilities: Final = frozenset({capabilities.Capability.IDEMPOTENCY_KEYS, capabilities.Capability.DEAD_LETTERS})
     questions: Final = 0
     ever_skipped: Final = False
 

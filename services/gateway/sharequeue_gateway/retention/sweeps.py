@@ -55,7 +55,7 @@ class Retention:
             await self._metadata.learn_all()
         ruled = [(topic, rule_of(topic.config)) for topic in self._metadata.topics()]
         ruled = [(topic, rule) for topic, rule in ruled if not rule.idle]
-        spares = capabilities.RETENTION_UNSETTLED in self._record_log.capabilities
+        spares = capabilities.Capability.RETENTION_UNSETTLED in self._record_log.capabilities
         spared = [topic for topic, rule in ruled if spares and rule.by_readers]
         await self._heartbeats.renew([topic for topic in spared if self._cluster.sweeps(topic.topic_id, 0)])
         for topic, rule in ruled:
