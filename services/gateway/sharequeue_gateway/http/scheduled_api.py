@@ -97,9 +97,7 @@ class ScheduledApi:
     async def list_some(self, call: Call) -> messages.ScheduledList:
         query: messages.ListScheduledQuery = call.request
         topic = await self._metadata.topic(call.path["topic"])
-        after = _BEGINNING
-        if query.page_token is not None:
-            after = self._tokens.place(query.page_token, _place, "listScheduledRecords")
+        after = self._tokens.place(query.page_token, _place, "listScheduledRecords", _BEGINNING)
         found, count = await self._query(scheduled_store.list_some, topic.topic_id, after, query.page_size + 1)
         page = found[: query.page_size]
         return messages.ScheduledList(

@@ -184,7 +184,7 @@ class TransactionsApi:
 
     async def list_some(self, call: Call) -> messages.TransactionList:
         query: messages.ListTransactionsQuery = call.request
-        after = None if query.page_token is None else self._tokens.place(query.page_token, _place, "listTransactions")
+        after = self._tokens.place(query.page_token, _place, "listTransactions", None)
         list_page = list_store.list_open if query.state == "open" else list_store.list_ended
         page, place = await self._query(list_page, query, after, self._owners.listed(call.caller.principal))
         token = None if place is None else self._tokens.token(place)

@@ -13,6 +13,7 @@ import msgspec
 from sharequeue_http.forms.errors import InvalidRequest
 
 Place = TypeVar("Place", bound=tuple[Any, ...])
+Start = TypeVar("Start")
 _SALT_BYTES: Final = 12
 
 
@@ -26,8 +27,12 @@ class PageTokens:
         salt = os.urandom(_SALT_BYTES)
         return base64.urlsafe_b64encode(salt + self._mixed(salt, msgspec.json.encode(place))).decode()
 
-    def place(self, token: str, decoder: "msgspec.json.Decoder[Place]", call: str) -> Place:
-        """The place in a token. Raises: InvalidRequest: the token is not one of `call`."""
+    def place(
+        self, token: str | None, decoder: "msgspec.json.Decoder[Place]", call: str, first: Start
+    ) -> Place | Start:
+        """The place in a token; `first` without one. Raises: InvalidRequest: the token is not one of `call`."""
+        if token is None:
+            return first
         try:
             raw = base64.urlsafe_b64decode(token.encode())
             return decoder.decode(self._mixed(raw[:_SALT_BYTES], raw[_SALT_BYTES:]))

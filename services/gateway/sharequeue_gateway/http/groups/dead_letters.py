@@ -166,7 +166,7 @@ class LetterFinder:
         topic = None if wanted.topic is None else await self._metadata.topic(wanted.topic)
         if wanted.offset is not None and topic is None:
             raise InvalidRequest("an offset needs the topic that the record came from: give `topic` too")
-        behind = None if token is None else self.tokens.place(token, place_decoder, api.operation_id)
+        behind = self.tokens.place(token, place_decoder, api.operation_id, None)
         await finish_letters(self._metadata, self._dead_letters, group_id)
         if topic is None or wanted.offset is None:
             chunks = self._chunks(group_id, behind, config)

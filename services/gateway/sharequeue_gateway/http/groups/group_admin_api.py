@@ -9,7 +9,6 @@ from typing import Final
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import (
-    KAFKA_CODES,
     GroupIdNotFound,
     TopicAuthorizationFailed,
     checked_group_id,
@@ -24,10 +23,11 @@ from sharequeue.protocol.messages.cluster import (
     StartOffsets,
 )
 from sharequeue.protocol.messages.operations import Empty
-from sharequeue.protocol.messages.problems import PartitionError
 from sharequeue.protocol.messages.records import TopicPartitions
 from sharequeue.protocol.types import MAX_ERRORS
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
+from sharequeue_gateway.delivery.fetch_request import PartitionFault
+from sharequeue_gateway.http.answers.fetch_answer import partition_error
 from sharequeue_gateway.http.named_partitions import named_partitions
 from sharequeue_gateway.record_log.log import Offsets, RecordLog
 from sharequeue_http.application.endpoint import Call
@@ -104,13 +104,7 @@ class GroupAdminApi:
             ],
             failed_count=len(faults),
             errors=[
-                PartitionError(
-                    topic=topic,
-                    partition=partition,
-                    code=fault.error.code,
-                    kafka_code=KAFKA_CODES[fault.error],
-                    detail=fault.detail,
-                )
+                partition_error(PartitionFault(topic, partition, fault))
                 for (topic, partition), fault in islice(faults.items(), MAX_ERRORS)
             ],
         )

@@ -87,11 +87,8 @@ class InFlightApi:
             raise InvalidRequest("partition needs topic")
         if query.offset is not None and query.partition is None:
             raise InvalidRequest("offset needs partition")
-        topic, partition = "", -1
-        if query.page_token is not None:
-            topic, partition = self._tokens.place(query.page_token, PLACE, "listInFlightRecords")
-        elif query.topic is not None and query.partition is not None:
-            topic, partition = query.topic, query.partition - 1
+        first = ("", -1) if query.topic is None or query.partition is None else (query.topic, query.partition - 1)
+        topic, partition = self._tokens.place(query.page_token, PLACE, "listInFlightRecords", first)
         limited = GroupSummaryQuery(
             topic=query.topic,
             after_topic=topic,
@@ -201,9 +198,9 @@ def _page(
     order = {(topic.name, partition): index for index, (topic, partition) in enumerate(wanted)}
     last = len(wanted) - 1
     stops = [
-        order.get(tokens.place(answer.next_page_token, PLACE, ""), last)
+        order.get(place, last)
         for answer in answers
-        if answer.next_page_token is not None
+        if (place := tokens.place(answer.next_page_token, PLACE, "", None)) is not None
     ]
     end = min(stops, default=last)
     listed: list[Listed] = [entry for answer in answers for entry in answer.partitions]

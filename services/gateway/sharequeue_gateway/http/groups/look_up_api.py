@@ -92,12 +92,10 @@ class LookUpApi:
         query: FindRecordsQuery = call.request
         group_id = checked_group_id(call.path["group"])
         topic = await self._metadata.topic_with(call.path["topic"], query.partition or 0)
-        partition, end = query.partition, MAX_INT64
-        if partition is None:
-            partition = key_hash(query.key.encode()) % topic.partitions
-        if query.page_token is not None:
-            partition, end = self._finder.tokens.place(query.page_token, _place, "findRecords")
-            topic = await self._metadata.topic_with(topic.name, partition)
+        partition = key_hash(query.key.encode()) % topic.partitions if query.partition is None else query.partition
+        newest = (partition, MAX_INT64)
+        partition, end = self._finder.tokens.place(query.page_token, _place, "findRecords", newest)
+        topic = await self._metadata.topic_with(topic.name, partition)
         bounds = (await self._record_log.offsets(topic.topic_id, [partition]))[partition]
         begin = end = min(end, bounds.log_end_offset)
         found: list[int] = []

@@ -76,10 +76,8 @@ class GroupsApi:
     async def offsets(self, call: Call) -> ShareGroupOffsets:
         """Start offsets come from the share coordinator; ends, holds and open dead letters from the log."""
         group_id, query = checked_group_id(call.path["group"]), call.request
-        limited = GroupSummaryQuery(limit=query.page_size)
-        if query.page_token is not None:
-            place = self._tokens.place(query.page_token, PLACE, "listShareGroupOffsets")
-            limited.after_topic, limited.after_partition = place
+        name, partition = self._tokens.place(query.page_token, PLACE, "listShareGroupOffsets", ("", -1))
+        limited = GroupSummaryQuery(after_topic=name, after_partition=partition, limit=query.page_size)
         summary: GroupSummaryResponse = await self._coordinator.of_group(apis.GROUP_SUMMARY, group_id, limited)
         holds = await self._readers.holds_of(group_id)
         open_dead_letters = await self._dead_letters.open_counts(group_id)

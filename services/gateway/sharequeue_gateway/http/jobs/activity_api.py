@@ -68,9 +68,7 @@ class ActivityApi:
         query: messages.ListActivityQuery = call.request
         first_hour = query.from_ms // HOUR_MS
         end_hour = _LAST_HOUR if query.to_ms is None else -(-query.to_ms // HOUR_MS)
-        after = (first_hour, "", _FIRST, -1)
-        if query.page_token is not None:
-            after = self._tokens.place(query.page_token, _place, "listActivity")
+        after = self._tokens.place(query.page_token, _place, "listActivity", (first_hour, "", _FIRST, -1))
         await self._activity.flush()
         found: list[ActivityTotal] = await self._query(
             activity_store.totals,
@@ -126,8 +124,7 @@ class ActivityApi:
 
     async def attention_here(self, call: Call) -> messages.AttentionList:
         query: messages.AttentionQuery = call.request
-        token = query.page_token
-        after = None if token is None else self._tokens.place(token, _rank, "listGroupsByAttention")
+        after = self._tokens.place(query.page_token, _rank, "listGroupsByAttention", None)
         sampling = await self._backlog.seen()
         groups, end = sampling.page(after, query.page_size)
         token = None if end is None else self._tokens.token(end)
