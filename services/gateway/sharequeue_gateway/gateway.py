@@ -64,7 +64,6 @@ from sharequeue_gateway.http.groups.offsets_api import GroupsApi
 from sharequeue_gateway.http.groups.redrive_api import Redriving
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
 from sharequeue_gateway.http.internal.leader_api import LeaderApi
-from sharequeue_gateway.http.internal.readers_api import ReadersApi
 from sharequeue_gateway.http.internal.stream_leader_api import StreamLeaderApi
 from sharequeue_gateway.http.jobs.activity_api import ActivityApi
 from sharequeue_gateway.http.jobs.audit_api import AuditApi
@@ -716,7 +715,6 @@ def _apis(
             metadata, record_log, base.share_coordinator, leading.leader, delivering.local_acknowledger, routing
         ),
         group_use,
-        ReadersApi(metadata, leading.readers),
         ActivityApi(leading.activity, leading.backlog, base.database.query, tokens, cluster, metadata, clock),
         AuditApi(metadata, base.share_coordinator, base.database),
         AccessApi(coordinator, closed=settings.authentication == "off" and settings.allow_anonymous_from_network),

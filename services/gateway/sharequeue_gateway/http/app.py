@@ -17,7 +17,6 @@ from sharequeue_gateway.http.groups.offsets_api import GroupsApi
 from sharequeue_gateway.http.groups.redrive_api import Redriving
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
 from sharequeue_gateway.http.internal.leader_api import LeaderApi
-from sharequeue_gateway.http.internal.readers_api import ReadersApi
 from sharequeue_gateway.http.internal.stream_leader_api import StreamLeaderApi
 from sharequeue_gateway.http.jobs.activity_api import ActivityApi
 from sharequeue_gateway.http.jobs.audit_api import AuditApi
@@ -68,7 +67,6 @@ class GatewayApis(NamedTuple):
     look_up: LookUpApi
     at_leader: AtLeaderApi
     group_use: GroupUse
-    readers: ReadersApi
     activity: ActivityApi
     audit: AuditApi
     access: AccessApi
@@ -134,7 +132,7 @@ class GatewayApis(NamedTuple):
             (apis.REDRIVE_DEAD_LETTERS, self.redriving.redrive),
             (apis.GROUP_USAGE, self.group_use.usage),
             (apis.UNLOAD_GROUP, self.group_use.unload),
-            (apis.CHANGE_READERS, self.readers.change),
+            (apis.CHANGE_READERS, self.group_use.change_readers),
             (apis.RELEASE_MEMBER, self.group_use.release_member),
             *self.access.calls(),
         )

@@ -1,11 +1,18 @@
-"""The calls of the group coordinator: ask whether a group is in use, unload it for a reset, release a member."""
+"""The calls of the group coordinator: ask whether a group is in use, unload it, change the log's readers, release a
+member. The readers change before and after a group's state is set or deleted:
+
+reset    reserve ─▶ the state is set ─▶ raise         a crash in between leaves a floor that is too low
+delete   the state is deleted ─▶ every gateway unloads ─▶ remove
+"""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sharequeue.protocol.messages.cluster import PartitionNumbers
+from sharequeue.protocol.messages.cluster import PartitionNumbers, StartOffsets
 from sharequeue.protocol.messages.leaders import (
+    ChangeReadersRequest,
+    ChangeReadersResponse,
     GroupPartitionsRequest,
     GroupUsageResponse,
     ReleaseMemberResponse,
@@ -22,6 +29,7 @@ from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.record_log.removing.readers import Readers
+from sharequeue_gateway.record_log.removing.readers_store import Floor
 from sharequeue_gateway.routing.sessions import Sessions
 from sharequeue_gateway.routing.streams import Streams
 from sharequeue_http.application.endpoint import Call
@@ -30,7 +38,7 @@ from sharequeue_http.forms.errors import ApiError
 
 @dataclass(eq=False)
 class GroupUse:
-    """The handlers of groupUsage, unloadGroup and releaseMember. `leads`: whether this gateway leads it."""
+    """The handlers of the group coordinator's calls. `leads`: whether this gateway leads a share-partition."""
 
     _metadata: Metadata
     _leader: Leader
@@ -73,6 +81,26 @@ class GroupUse:
             self._leader.activity.forget_group(group_id)
             self._members.forget_group(group_id)
         return Empty()
+
+    async def change_readers(self, call: Call) -> ChangeReadersResponse:
+        request: ChangeReadersRequest = call.request
+        group_id = call.path["group"]
+        floors = [
+            Floor(SharePartitionKey(group_id, topic_id, partition), request.state_epoch, start_offset)
+            for topic_id, partitions in request.offsets.items()
+            for partition, start_offset in partitions.items()
+        ]
+        if request.step == "reserve":
+            config = self._metadata.config(group_id) or await self._metadata.learn_config(group_id)
+            floors = await self._readers.reserve(floors, config.hold_ms)
+        elif request.step == "raise":
+            await self._readers.raise_floors(floors)
+        else:
+            await self._readers.remove(floors)
+        offsets: StartOffsets = {}
+        for key, _, start_offset, *_ in floors:
+            offsets.setdefault(key.topic_id, {})[key.partition] = start_offset
+        return ChangeReadersResponse(offsets=offsets)
 
     async def release_member(self, call: Call) -> ReleaseMemberResponse:
         request: GroupPartitionsRequest = call.request
