@@ -93,7 +93,7 @@ def test_a_group_begins_alike_in_all_partitions_of_its_first_sight(begin: str) -
     elif begin == "fetch":
         driver.initialize({"id-t1": [2]})
     else:
-        driver.apply(alter(driver.group, {"t1": {2: 7}}, driver.topics).changes)
+        driver.apply(alter(driver.group, {"id-t1": {2: 7}}, driver.topics))
     driver.create("t1", 5)
     driver.restart()
     for partition in (4, 1, 3, 0):
@@ -108,7 +108,7 @@ def test_a_group_begins_again_in_a_topic_whose_offsets_were_deleted() -> None:
     driver.create("t1", 3)
     driver.share_coordinator = "silent"
     driver.initialize({"id-t1": [1]})
-    driver.apply(delete_offsets(driver.group, ["t1"], driver.topics).changes)
+    driver.apply(delete_offsets(driver.group, driver.topics["t1"]).changes)
     driver.initialize({"id-t1": [0, 1, 2]})
     assert driver.asked[1] == (Initialization("id-t1", some(1), 0, 3),)
     assert driver.asked[2] == (Initialization("id-t1", some(0, 2), -1, 4), Initialization("id-t1", some(1), -1, 3))
@@ -321,7 +321,7 @@ def test_a_late_request_initialises_nothing_that_was_begun_anew_or_deleted() -> 
     (late,) = driver.asked
     assert driver.group.still_asked(late) == list(late)
     driver.leave("m1")
-    altered = alter(driver.group, {"t1": {0: 7}}, driver.topics).changes
+    altered = alter(driver.group, {"id-t1": {0: 7}}, driver.topics)
     driver.group.apply(altered, driver.now_ms)
     assert [each.partitions for each in driver.group.still_asked(late)] == [frozenset({1})]
     driver.group.apply(delete_group(driver.group, driver.topics).changes, driver.now_ms)

@@ -192,8 +192,8 @@ MUTANTS = [
         ),
         (
             "2.8 a deletion that failed begins again",
-            "        elif topic.topic_id in group.deleting:",
-            "        elif False:",
+            "    if topic_id in group.deleting:",
+            "    if False:",
         ),
         (
             "2.9 a group is deleted with the partitions that are being initialised",

@@ -83,9 +83,7 @@ class GroupAdmin:
             begun: list[Deletion] = []
 
             def begin(machine: ShareGroup) -> Changes:
-                begun.append(offsets.delete_offsets(machine, [topic.name], self._metadata.by_name))
-                for fault in begun[-1].faults.values():
-                    raise fault
+                begun.append(offsets.delete_offsets(machine, self._metadata.topic(topic.name)))
                 return begun[-1].changes
 
             await self._groups.decide(group, begin)
@@ -130,12 +128,7 @@ class GroupAdmin:
         self, group: OwnedGroup, wanted: Mapping[str, Mapping[int, int]]
     ) -> dict[tuple[str, int], ApiError]:
         """Returns: the partitions that the share coordinator refused."""
-        by_name = {
-            row.name: wanted[topic_id] for topic_id in wanted if (row := self._metadata.by_id.get(topic_id)) is not None
-        }
-        await self._groups.decide(
-            group, lambda machine: offsets.alter(machine, by_name, self._metadata.by_name).changes
-        )
+        await self._groups.decide(group, lambda machine: offsets.alter(machine, wanted, self._metadata.by_name))
         group_id, state_epoch = group.group_id, group.machine.epochs.group_epoch
         with _indefinite():
             wanted = await self._gateways.change_readers(group_id, "reserve", state_epoch, wanted)

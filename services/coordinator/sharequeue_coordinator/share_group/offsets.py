@@ -10,50 +10,35 @@ from typing import NamedTuple
 from sharequeue.protocol.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET
 from sharequeue_coordinator.share_group import initialization
-from sharequeue_coordinator.share_group.changes import Changes, TopicsByName, partition_counts
+from sharequeue_coordinator.share_group.changes import Changes, ExistingTopic, TopicsByName, partition_counts
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
 from sharequeue_coordinator.share_group.machine import ShareGroup
-from sharequeue_http.forms.errors import ApiError
-
-
-class Alteration(NamedTuple):
-    """faults: why a partition is not altered, by topic name and partition.
-    changes: their initializations are to be sent.
-
-    After success call `ShareGroup.initialized`. After a failure call nothing: a later heartbeat begins again.
-    """
-
-    faults: Mapping[tuple[str, int], ApiError]
-    changes: Changes
 
 
 class Deletion(NamedTuple):
-    """faults: by topic name. partitions: those whose state the share coordinator is to delete, by topic id."""
+    """partitions: those whose state the share coordinator is to delete, by topic id."""
 
-    faults: Mapping[str, ApiError]
     partitions: Mapping[str, frozenset[int]]
     changes: Changes
 
 
-def alter(group: ShareGroup, asked: Mapping[str, Mapping[int, int]], topics: TopicsByName) -> Alteration:
+def alter(group: ShareGroup, asked: Mapping[str, Mapping[int, int]], topics: TopicsByName) -> Changes:
     """Set the start offsets of share-partitions. The group is created if it does not exist.
 
     The new group epoch is the state epoch, so it fences gateways that hold the old state. As in Kafka it rises even if
-    none of the partitions exists.
+    none of the partitions exists. The initializations are to be sent. After success call `ShareGroup.initialized`.
+    After a failure call nothing: a later heartbeat begins again.
     Args:
-        asked: the new start offset by topic name and partition.
+        asked: the new start offset by topic id and partition. Those that do not exist are passed over.
     Raises: NonEmptyGroup.
     """
     _check_empty(group)
-    faults: dict[tuple[str, int], ApiError] = {}
+    counts = partition_counts(topics.values())
     by_offset: dict[tuple[str, int], set[int]] = {}
-    for name, partitions in asked.items():
-        topic = topics.get(name)
+    for topic_id, partitions in asked.items():
         for partition, offset in partitions.items():
-            if topic is None or not 0 <= partition < topic.partitions:
-                faults[name, partition] = UnknownTopicOrPartition(f"topic {name!r} has no partition {partition}")
-            else:
-                by_offset.setdefault((topic.topic_id, offset), set()).add(partition)
+            if 0 <= partition < counts.get(topic_id, 0):
+                by_offset.setdefault((topic_id, offset), set()).add(partition)
     epochs = group.epochs._replace(group_epoch=group.epochs.group_epoch + 1)
     initializations = tuple(
         Initialization(id_, frozenset(some), offset, epochs.group_epoch) for (id_, offset), some in by_offset.items()
@@ -62,43 +47,31 @@ def alter(group: ShareGroup, asked: Mapping[str, Mapping[int, int]], topics: Top
         Initialization(id_, some - group.topics.get(id_, GroupTopic()).initialized, UNINITIALIZED_START_OFFSET, 0)
         for id_, some in initialization.by_topic(initializations).items()
     ]
-    begun = initialization.begin(group.topics, new, partition_counts(topics.values()))
-    return Alteration(
-        faults,
-        Changes(
-            epochs=epochs,
-            topics=begun,
-            deleting=group.deleting - begun.keys() if group.deleting & begun.keys() else None,
-            initializations=initializations,
-        ),
+    begun = initialization.begin(group.topics, new, counts)
+    return Changes(
+        epochs=epochs,
+        topics=begun,
+        deleting=group.deleting - begun.keys() if group.deleting & begun.keys() else None,
+        initializations=initializations,
     )
 
 
-def delete_offsets(group: ShareGroup, names: Collection[str], topics: TopicsByName) -> Deletion:
-    """Begin to delete the offsets of whole topics; `deleted` ends it. A deletion that failed before begins again.
+def delete_offsets(group: ShareGroup, topic: ExistingTopic) -> Deletion:
+    """Begin to delete the offsets of a topic; `deleted` ends it. A deletion that failed before begins again.
 
-    Raises: GroupIdNotFound, NonEmptyGroup.
+    Raises: GroupIdNotFound, NonEmptyGroup. UnknownTopicOrPartition: it has none.
     """
     _check_exists(group)
     _check_empty(group)
-    faults: dict[str, ApiError] = {}
-    partitions: dict[str, frozenset[int]] = {}
-    left: dict[str, GroupTopic | None] = {}
-    for name in names:
-        topic = topics.get(name)
-        if topic is None:
-            faults[name] = UnknownTopicOrPartition(f"there is no topic {name!r}")
-            continue
-        known = group.topics.get(topic.topic_id, GroupTopic())
-        if known.initialized:
-            partitions[topic.topic_id] = known.initialized
-            left[topic.topic_id] = GroupTopic(known.initializing) if known.initializing else None
-        elif topic.topic_id in group.deleting:
-            partitions[topic.topic_id] = frozenset(range(topic.partitions))
-        else:
-            faults[name] = UnknownTopicOrPartition("There is no offset information to delete.")
-    deleting = group.deleting | partitions.keys()
-    return Deletion(faults, partitions, Changes(topics=left, deleting=None if deleting == group.deleting else deleting))
+    topic_id = topic.topic_id
+    known = group.topics.get(topic_id, GroupTopic())
+    if known.initialized:
+        left = GroupTopic(known.initializing) if known.initializing else None
+        changes = Changes(topics={topic_id: left}, deleting=group.deleting | {topic_id})
+        return Deletion({topic_id: known.initialized}, changes)
+    if topic_id in group.deleting:
+        return Deletion({topic_id: frozenset(range(topic.partitions))}, Changes())
+    raise UnknownTopicOrPartition("There is no offset information to delete.")
 
 
 def delete_group(group: ShareGroup, topics: TopicsByName) -> Deletion:
@@ -116,7 +89,7 @@ def delete_group(group: ShareGroup, topics: TopicsByName) -> Deletion:
             partitions[topic_id] = partitions.get(topic_id, frozenset()) | begun
     deleting = frozenset(partitions)
     changes = Changes(topics=dict.fromkeys(group.topics), deleting=None if deleting == group.deleting else deleting)
-    return Deletion({}, partitions, changes)
+    return Deletion(partitions, changes)
 
 
 def deleted(group: ShareGroup, topic_ids: Collection[str]) -> Changes:
