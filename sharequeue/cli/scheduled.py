@@ -31,6 +31,13 @@ _COLUMNS: Final[Columns] = {
     **{name: name for name in ("partition", "key", "bytes")},
 }
 
+_DUE_COLUMNS: Final[Columns] = {
+    "deliver at": lambda each: shown_ms(each.deliver_at_ms),
+    "topic": "topic",
+    "schedule": lambda each: each.name or each.schedule_id,
+    **{name: name for name in ("partition", "key", "bytes")},
+}
+
 
 @click.group(cls=Commands)
 def scheduled() -> None:
@@ -84,6 +91,22 @@ async def list_some(topic: str, limit: int, gateway: Gateway) -> None:
     gateway.show(messages.ScheduledList(scheduled=listed, scheduled_count=count), _COLUMNS, listed)
     if not gateway.as_json:
         say(f"{count} scheduled in {topic}")
+
+
+@scheduled.command()
+@click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="how many to show")
+@asks_gateway
+async def due(limit: int, as_json: bool, url: str) -> None:
+    """List what is due next in all topics: scheduled records, and schedules that are not paused."""
+    listed: list[messages.DueRecord] = []
+    async for page in pages(url, apis.LIST_DUE, messages.ListScheduledQuery(page_size=min(limit, 1000))):
+        listed += page.due
+        if len(listed) >= limit:
+            break
+    if as_json:
+        echo_json(messages.DueList(due=listed[:limit]))
+        return
+    show_things(_DUE_COLUMNS, listed[:limit])
 
 
 @scheduled.command()

@@ -21,6 +21,7 @@ from sharequeue.protocol.messages.records import ProduceRecord, RecordPage
 from sharequeue.protocol.messages.reports import ActivityEntry, GroupAttention, SampleList
 from sharequeue.protocol.messages.scheduled import (
     CancelledRecords,
+    DueRecord,
     ScheduleDescription,
     ScheduledListing,
     ScheduleList,
@@ -462,6 +463,11 @@ class Admin(OperatorCalls):
     def list_scheduled_records(self, topic: str, *, page_size: int = 1000) -> AsyncIterator[ScheduledListing]:
         """List and count the scheduled records of a topic, the next one due first."""
         return self._items("scheduled", apis.LIST_SCHEDULED_RECORDS, {"topic": topic}, page_size=page_size)
+
+    def list_due(self, *, page_size: int = 1000) -> AsyncIterator[DueRecord]:
+        """List what is due next in all topics: scheduled records, and the next record of each schedule that is not
+        paused."""
+        return self._items("due", apis.LIST_DUE, {}, page_size=page_size)
 
     async def cancel_scheduled_records(
         self, topic: str, *, schedule_ids: Sequence[str] = (), key: str | None = None

@@ -405,6 +405,7 @@ STORY: Final = (
         path=MORNING,
         body={"cron": "30 7 * * *", "time_zone": "Europe/Berlin", "record": {"value": {"report": "daily"}}},
     ),
+    Example("due", apis.LIST_DUE, "What is due next in all topics", query={"page_size": 1}),
     Example("schedules", apis.LIST_SCHEDULES, "The schedules of the topic", path=REMINDERS),
     Example("schedule-described", apis.GET_SCHEDULE, "With its record", path=MORNING),
     Example("schedule-run", apis.UPDATE_SCHEDULE, "Run it now", path=MORNING, body={"run": True}),

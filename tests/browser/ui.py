@@ -113,6 +113,7 @@ def views(offset: int) -> dict[str, str]:
         "dead-letters": "/ui/groups/fulfilment/dead-letters",
         "topics": "/ui/topics",
         "topic": "/ui/topics/orders?partition=1",
+        "due": "/ui/scheduled",
         "scheduled": "/ui/scheduled?topic=mails",
         "transactions": "/ui/transactions",
     }
@@ -272,6 +273,11 @@ def check_dead_letters(player: Player, story: Story) -> None:
 
 def check_time(player: Player, story: Story) -> None:
     """A scheduled record is cancelled, a schedule runs and pauses, a transaction is aborted."""
+    player.open("/ui/scheduled")  # all topics: the first one due is the schedule of each five minutes
+    player.press("every-5-minutes", "Due next")
+    player.press("Pause", "Due next")
+    until(lambda: story.call("GET", "topics/mails/schedules/every-5-minutes")["paused"] is True, player.page)
+    player.page.wait("document.querySelector('td button')?.innerText !== 'every-5-minutes'")
     player.open("/ui/scheduled?topic=mails")
     player.page.run("document.querySelector('td button').click()")
     player.press("Cancel this record", "Waiting")
@@ -302,7 +308,7 @@ def check_hostile(player: Player, story: Story) -> None:
         "/ui", "/ui/groups", "/ui/topics", f"/ui/groups/{group}", f"/ui/groups/{group}?topic=hostile&partition=0&offset=0",
         f"/ui/groups/{group}/dead-letters?reason={quote(story_text())}", f"/ui/groups/{group}/dead-letters?closed=true",
         "/ui/topics/hostile?offset=0", f"/ui/topics/{quote('<img src=x onerror=window.pwned=1>', safe='')}",
-        "/ui/scheduled?topic=hostile", f"/ui/scheduled?topic={quote('<svg onload=window.pwned=1>')}", "/ui/transactions?state=%3Cscript%3E",
+        "/ui/scheduled", "/ui/scheduled?topic=hostile", f"/ui/scheduled?topic={quote('<svg onload=window.pwned=1>')}", "/ui/transactions?state=%3Cscript%3E",
     ]  # fmt: skip
     for path in paths:
         player.open(path)

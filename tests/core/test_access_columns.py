@@ -64,6 +64,7 @@ NEEDS: dict[str, list[tuple[bytes | None, set[tuple[Operation, ResourceType, str
     ],
     "cancelScheduledRecords": [(b'{"key":"k"}', {(WRITE, T, "t")})],
     "listScheduledRecords": [(None, {(READ, T, "t")})],
+    "listDue": [(None, set())],
     "listRecordBatches": [(None, {(READ, T, "t")})],
     "putSchedule": [(b'{"cron":"* * * * *","record":{"value":1}}', {(WRITE, T, "t")})],
     **{name: [(None, {(WRITE, T, "t")})] for name in ("updateSchedule", "deleteSchedule")},

@@ -408,6 +408,23 @@ def test_lists_show_what_their_caller_may_describe(
     assert good(admin.http.get(url))["members"][0]["subscribed_topic_names"] == [name, hidden]
 
 
+def test_what_is_due_is_listed_of_topics_that_its_caller_may_read(
+    access: Access, admin: Gateway, mine: Gateway, user: str, name: str
+) -> None:
+    hidden = f"{name}-hidden"
+    for topic, count in ((hidden, 25), (name, 1)):
+        records = [{"value": 1, "delay_ms": 86_400_000} for _ in range(count)]
+        good(admin.http.post(f"/v1/topics/{topic}/scheduled", json={"records": records}))
+    access.allow(user, "DESCRIBE", "TOPIC", hidden)
+    access.allow(user, "READ", "TOPIC", name)
+    page = good(mine.http.get("/v1/scheduled", params={"page_size": 2}))
+    assert page["due"] == []  # a page looks ten times, at two records, and says that others follow
+    page = good(mine.http.get("/v1/scheduled", params={"page_size": 2, "page_token": page["next_page_token"]}))
+    assert [due["topic"] for due in page["due"]] == [name]
+    problem(mine.http.get("/v1/scheduled", params={"page_token": "x"}), 422, "INVALID_REQUEST", 42)
+    assert len(good(admin.http.get("/v1/scheduled"))["due"]) >= 26
+
+
 def test_offsets_of_topics_that_a_caller_may_not_read_stay(
     access: Access, admin: Gateway, mine: Gateway, user: str, name: str
 ) -> None:

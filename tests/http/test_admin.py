@@ -66,6 +66,7 @@ async def test_scheduled_records_and_schedules_are_managed(stack: Stack, name: s
         assert sorted(found) == sorted(each.schedule_id for each in later)
         assert (await admin.cancel_scheduled_records(name, schedule_ids=found)).cancelled == found
         await admin.put_schedule(name, "nightly", "0 3 * * *", {"value": {"to": "all"}}, time_zone="Europe/Berlin")
+        assert [each.name async for each in admin.list_due(page_size=1) if each.topic == name] == ["nightly"]
         assert [each.name for each in (await admin.list_schedules(name)).schedules] == ["nightly"]
         assert (await admin.update_schedule(name, "nightly", paused=True)).paused
         await producer.send(name, "now")

@@ -83,6 +83,38 @@ def test_lists_count_and_page_in_the_order_of_times(gateway: Gateway, name: str)
     }
 
 
+def test_what_is_due_in_all_topics_is_one_list(gateway: Gateway, name: str) -> None:
+    """Scheduled records and schedules in the order of their times, page by page, and those at one time once each."""
+    topics = [f"{name}-{letter}" for letter in "ab"]
+    for topic in topics:
+        for each, paused in (("b", False), ("a", False), ("no", True)):
+            body = {"cron": "0 1 1 1 *", "record": {"value": 1, "key": "k"}, "paused": paused}
+            put = good(gateway.http.put(f"/v1/topics/{topic}/schedules/{each}", json=body))
+    record = {"key": "r", "deliver_at_ms": put["next_at_ms"]}
+    ids = [schedule(gateway, topic, record)[0]["schedule_id"] for topic in topics]
+    gone = f"{name}-gone"
+    schedule(gateway, gone, {"delay_ms": WEEK_MS})
+    assert gateway.http.delete(f"/v1/topics/{gone}").is_success
+    found: list[Json] = []
+    token: Json = {}
+    while True:
+        page = good(gateway.http.get("/v1/scheduled", params={"page_size": 1, **token}))
+        found += [each for each in page["due"] if each["topic"].startswith(name)]
+        assert len(found) <= 6, "a page begins behind the one before"
+        if "next_page_token" not in page:
+            break
+        token = {"page_token": page["next_page_token"]}
+    assert {each["deliver_at_ms"] for each in found} == {put["next_at_ms"]}
+    assert sorted((due["topic"], due["key"], due.get("name") or due["schedule_id"]) for due in found) == sorted(
+        [
+            *((topic, "k", schedule_name) for topic in topics for schedule_name in "ab"),
+            *zip(topics, "rr", ids, strict=True),
+        ]
+    )
+    whole = good(gateway.http.get("/v1/scheduled"))["due"]
+    assert [each for each in whole if each["topic"].startswith(name)] == found
+
+
 def test_a_cancelled_record_never_enters_the_log(gateway: Gateway, name: str) -> None:
     given = schedule(gateway, name, *({"key": key, "delay_ms": 1500} for key in "aabc"))
     ids = [each["schedule_id"] for each in given]

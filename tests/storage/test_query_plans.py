@@ -38,6 +38,8 @@ INSERT INTO log.partitions (topic_id, partition) SELECT gen_random_uuid(), 0 FRO
 INSERT INTO log.scheduled_records (schedule_id, topic_id, partition, deliver_at_ms, bytes, tail)
   SELECT gen_random_uuid(), CASE WHEN n % 20 = 0 THEN '{TOPIC}' ELSE gen_random_uuid() END::uuid, 0,
     {NEXT_WEEK_MS} + n, 12, ',"value":1}}' FROM generate_series(1, {KEYS}) n;
+INSERT INTO log.schedules SELECT gen_random_uuid(), 's' || n, '* * * * *', 'UTC', 'one', n % 10 = 0, 0, ',"value":1}}',
+    {NEXT_WEEK_MS} + n / 5000 FROM generate_series(1, {KEYS}) n;
 INSERT INTO log.outcomes
   SELECT 'g' || n % 10, '{TOPIC}', 0, n, n + 9, 'm', n, n FROM generate_series(1, {KEYS}) n;
 INSERT INTO log.samples SELECT 'g/' || n % 2000, n / 300 * 10000, ARRAY[1,1,1,1,1,1,1,1,1]
@@ -120,6 +122,7 @@ BIG = {
     "share_partitions",
     "partitions",
     "scheduled_records",
+    "schedules",
     "outcomes",
     "samples",
     "activity",
@@ -161,6 +164,10 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
     "look for what is due": (scheduled_store.next_due, 1),
     "move nothing": (lambda c: scheduled_store.take_due(c, 1000, 4 << 20), 1),
     "the next scheduled ones": (lambda c: scheduled_store.list_some(c, TOPIC, (-1, str(uuid.UUID(int=0))), 50), 60),
+    "what is due in all topics": (
+        lambda c: scheduled_store.list_due(c, (NEXT_WEEK_MS + 100, str(uuid.UUID(int=0)), ""), 50),
+        60,
+    ),
     "who has finished a record": (lambda c: outcome_store.find(c, SharePartitionKey("g5", TOPIC, 0), 5000), 1),
     "no outcome to remove": (lambda c: outcome_store.remove_old(c, 10, 0), 20),
     "merge samples of an hour": (lambda c: sample_store.merge_some(c, 3_600_000), 1000),

@@ -412,7 +412,7 @@ def _schedules() -> None:
             last_at_ms bigint,
             PRIMARY KEY (topic_id, name)
         ) WITH (fillfactor = 50);
-        CREATE INDEX schedules_due ON log.schedules (next_at_ms) WHERE NOT paused;
+        CREATE INDEX schedules_due ON log.schedules (next_at_ms, topic_id, name) WHERE NOT paused;
     """)
 
 

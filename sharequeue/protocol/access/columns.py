@@ -84,9 +84,9 @@ def topics(operation: Operation, names: Names, *, each: bool = False) -> Need:
     return Need(operation, ResourceType.TOPIC, names, each)
 
 
-def listed(resource_type: ResourceType) -> Need:
-    """DESCRIBE on each name that the answer would show. The request has none of them."""
-    return Need(Operation.DESCRIBE, resource_type, lambda _, __: (), each=True)
+def listed(resource_type: ResourceType, operation: Operation = Operation.DESCRIBE) -> Need:
+    """An operation on each name that the answer would show. The request has none of them."""
+    return Need(operation, resource_type, lambda _, __: (), each=True)
 
 
 def always(_: Any) -> bool:

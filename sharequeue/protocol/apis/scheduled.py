@@ -3,8 +3,8 @@
 from functools import partial
 
 from sharequeue.protocol import bounds, capabilities
-from sharequeue.protocol.access.columns import Access, in_path, topic
-from sharequeue.protocol.access.rights import Operation
+from sharequeue.protocol.access.columns import Access, in_path, listed, topic
+from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.apis.records import IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION, UNIQUE_ACCESS
 from sharequeue.protocol.errors import TOPIC_ERRORS
 from sharequeue.protocol.messages import scheduled as messages
@@ -39,6 +39,17 @@ LIST_SCHEDULED_RECORDS = _call(
     response=messages.ScheduledList,
     errors=TOPIC_ERRORS,
     access=Access((topic(Operation.READ),)),
+)
+LIST_DUE = _call(
+    "listDue",
+    "GET /v1/scheduled",
+    "List what is due next in all topics: scheduled records, and the next record of each schedule that is not paused.",
+    description="The next one due comes first. A key sees the topics that it may READ. If others are due before, a page "
+    "may have fewer entries than `page_size`, or none; `next_page_token` leads on.",
+    request=messages.ListScheduledQuery,
+    response=messages.DueList,
+    idempotent=True,
+    access=Access((listed(ResourceType.TOPIC, Operation.READ),)),
 )
 CANCEL_SCHEDULED_RECORDS = _call(
     "cancelScheduledRecords",

@@ -99,7 +99,7 @@ class ScheduleResponse(Response):
 
 
 class ListScheduledQuery(Request):
-    """A page of the scheduled records of a topic."""
+    """A page of what waits for its time."""
 
     page_size: PageSize = 1000
     page_token: PageToken | None = None
@@ -121,6 +121,34 @@ class ScheduledList(Response):
     """At most `page_size` records, without their values."""
     scheduled_count: Int64
     """How many records of the topic wait for their time in all."""
+    next_page_token: str | None = None
+    """Send it as `page_token` for the next page. Absent on the last page."""
+
+
+class DueRecord(Response):
+    """A record that is due: a scheduled one, which has a `schedule_id`, or the next one of the schedule `name`."""
+
+    topic: str
+    """The topic that the record will enter."""
+    partition: PartitionIndex
+    """The partition that the record will enter."""
+    deliver_at_ms: TimestampMs
+    """When the record enters the log, in milliseconds since the epoch by PostgreSQL's clock."""
+    bytes: Int32
+    """The size of the record as JSON, without its offset and timestamp."""
+    schedule_id: Uuid | None = None
+    """Names a scheduled record in its topic: cancel it by this id. Absent if a schedule makes the record."""
+    name: str | None = None
+    """The schedule of the topic that makes the record: updateSchedule pauses it. Absent of a scheduled record."""
+    key: str | None = None
+    """The key as text. Absent if the record has none, if it is bytes, or if it has more than 400 bytes as JSON."""
+
+
+class DueList(Response):
+    """A page of what is due in all topics, the next one first."""
+
+    due: Annotated[list[DueRecord], at_most(MAX_PAGE_SIZE)]
+    """At most `page_size` records, without their values. A schedule has one, that of its next time."""
     next_page_token: str | None = None
     """Send it as `page_token` for the next page. Absent on the last page."""
 

@@ -32,7 +32,7 @@ from sharequeue_gateway.record_log.scheduled.cron_times import CronTimes
 from sharequeue_gateway.record_log.scheduled.schedule_log import NAME_HEADER, ScheduleLog
 from sharequeue_gateway.record_log.scheduled.schedule_store import Schedule
 from sharequeue_gateway.record_log.scheduled.scheduled_log import ScheduledLog
-from sharequeue_gateway.record_log.scheduled.scheduled_store import Listed
+from sharequeue_gateway.record_log.scheduled.scheduled_store import Listed, NextDue
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call, Handler
@@ -43,6 +43,9 @@ from sharequeue_http.forms.mistakes import quoted
 
 _BEGINNING: Final = (-1, "00000000-0000-0000-0000-000000000000")
 _place: Final = msgspec.json.Decoder(tuple[TimestampMs, messages.ScheduleId])
+_due_place: Final = msgspec.json.Decoder(tuple[TimestampMs, messages.ScheduleId, str])
+_LOOKS: Final = 10
+"""How often a page looks for more in place of what its caller may not see."""
 _is_name: Final = re.compile(r"[a-zA-Z0-9._-]{1,100}").fullmatch
 _KEY: Final = re.compile(rb',"key":("(?:[^"\\]|\\.)*")')
 
@@ -66,6 +69,7 @@ class ScheduledApi:
         return (
             (apis.SCHEDULE_RECORDS, self.schedule),
             (apis.LIST_SCHEDULED_RECORDS, self.list_some),
+            (apis.LIST_DUE, self.list_due),
             (apis.CANCEL_SCHEDULED_RECORDS, self.cancel),
             (apis.PUT_SCHEDULE, self.put),
             (apis.GET_SCHEDULE, self.get),
@@ -107,6 +111,27 @@ class ScheduledApi:
             if len(found) > len(page)
             else None,
         )
+
+    async def list_due(self, call: Call) -> messages.DueList:
+        query: messages.ListScheduledQuery = call.request
+        place = *_BEGINNING, ""
+        if query.page_token is not None:
+            place = self._tokens.place(query.page_token, _due_place, "listDue")
+        page, more = messages.DueList(due=[]), True
+        for _ in range(_LOOKS):
+            wanted = query.page_size - len(page.due)
+            if not wanted or not more:
+                break
+            found = await self._query(scheduled_store.list_due, place, wanted + 1)
+            more = len(found) > wanted
+            await self._metadata.topics_by_id(list({row.topic_id for row in found[:wanted]}))
+            for row in found[:wanted]:
+                place = row.at_ms, row.id, row.name
+                topic = self._metadata.name_of(row.topic_id)
+                if topic is not None and topic not in call.refused:  # a deleted one has no name
+                    page.due.append(_due(row, topic))
+        page.next_page_token = self._tokens.token(place) if more else None
+        return page
 
     async def cancel(self, call: Call) -> messages.CancelledRecords:
         request: messages.CancelScheduledRequest = call.request
@@ -178,14 +203,30 @@ class ScheduledApi:
         return msgspec.structs.replace(_summary(schedule), made_offset=made_offset)
 
 
+def _key_in(head: bytes) -> str | None:
+    key = _KEY.match(head)
+    return None if key is None else msgspec.json.decode(key[1], type=str)
+
+
+def _due(row: NextDue, topic: str) -> messages.DueRecord:
+    return messages.DueRecord(
+        topic=topic,
+        partition=row.partition,
+        deliver_at_ms=row.at_ms,
+        bytes=row.size,
+        schedule_id=None if row.name else row.id,
+        name=row.name or None,
+        key=_key_in(row.head),
+    )
+
+
 def _listing(row: Listed) -> messages.ScheduledListing:
-    key = _KEY.match(row.head)
     return messages.ScheduledListing(
         schedule_id=row.schedule_id,
         partition=row.partition,
         deliver_at_ms=row.deliver_at_ms,
         bytes=row.size,
-        key=None if key is None else msgspec.json.decode(key[1], type=str),
+        key=_key_in(row.head),
     )
 
 

@@ -53,6 +53,19 @@ class Listed(NamedTuple):
     head: bytes
 
 
+class NextDue(NamedTuple):
+    """A scheduled record, or the next record of the schedule `name`. Its place in the order of all is `at_ms`, `id` (of
+    the record, or of the schedule's topic), `name`."""
+
+    topic_id: str
+    partition: int
+    at_ms: int
+    id: str
+    name: str
+    size: int
+    head: bytes
+
+
 def new_ids(now_ms: int, count: int) -> list[str]:
     """Ids of version 7 that ascend with the time and, within a request, with the order of its records."""
     head = (now_ms & (1 << 48) - 1) << 80 | 7 << 76 | random.getrandbits(12) << 64 | 2 << 62
@@ -173,6 +186,26 @@ async def list_some(connection: Connection, topic_id: str, after: Place, most: i
     )
     _, sizes, _ = await look(connection, topic_id)
     return [Listed(*row) for row in rows], sizes.records
+
+
+async def list_due(connection: Connection, after: tuple[int, str, str], most: int) -> list[NextDue]:
+    """Some records and schedules of all topics behind a place, the next one due first: a look into two indexes."""
+    rows = await connection.fetch(
+        f"""WITH records AS (
+              SELECT topic_id, partition, deliver_at_ms AS at_ms, schedule_id AS id, '' AS name, bytes,
+                substring(tail FROM 1 FOR {HEAD_BYTES}) AS head
+              FROM log.scheduled_records WHERE (deliver_at_ms, schedule_id) > ($1, $2::uuid)
+              ORDER BY deliver_at_ms, schedule_id LIMIT $4),
+            schedules AS (
+              SELECT s.topic_id, partition, next_at_ms, s.topic_id, name, length(tail),
+                substring(tail FROM 1 FOR {HEAD_BYTES})
+              FROM log.schedules s WHERE NOT paused AND (next_at_ms, s.topic_id, name) > ($1, $2::uuid, $3)
+              ORDER BY next_at_ms, s.topic_id, name LIMIT $4)
+            SELECT * FROM records UNION ALL SELECT * FROM schedules ORDER BY at_ms, id, name LIMIT $4""",
+        *after,
+        most,
+    )
+    return [NextDue(str(row[0]), row[1], row[2], str(row[3]), row[4], row[5], row[6]) for row in rows]
 
 
 async def remove_of_deleted(connection: Connection, at_once: int) -> int:

@@ -1,4 +1,4 @@
-// Records that wait for their time, and schedules that make one record at each of their times, topic by topic.
+// Records that wait for their time, and schedules that make one record at each of their times: of all topics, or of one.
 import { useState } from "./vendor/hooks.js";
 import { at, call, command, curl, get, useLive } from "./api.js";
 import { Act, Badge, Field, Link, Notice, Opener, Pages, Panel, Table, Time, Value, Waiting, bytes, distance, html, many, num,
@@ -6,50 +6,52 @@ import { Act, Badge, Field, Link, Notice, Opener, Pages, Panel, Table, Time, Val
 
 export function Scheduled() {
   const [query, change] = useQuery();
-  const live = useLive((signal) => get(at("topics"), { page_size: 1000 }, signal), [], 30_000);
-  const topics = live.data?.topics ?? [], topic = query.topic ?? "";
-  return html`<h1>Scheduled</h1><${Notice} of=${live} /><div class="bar">
-    <${Field} label="Topic" list="topics" value=${topic}
-      onChange=${(event) => change({ topic: event.target.value, page: undefined }, false)} />
-      <datalist id="topics">${topics.map(({ name }) => html`<option value=${name} />`)}</datalist></div>
-    ${topic ? html`<p><${Link} names=${["topics", topic]}>Topic ${topic}<//></p><${Waiters} key="w ${topic}" topic=${topic} />
-      <${Periodic} key="p ${topic}" topic=${topic} />`
-      : html`<p class="lead">Choose a topic: its records that wait for their time, and its schedules.</p>
-        <${Panel} title="Topics"><${Table} label="Topics" columns=${["Topic"]} rows=${topics.slice(0, 50).map(({ name }) => [html`<${Link}
-          names=${["scheduled"]} query=${{ topic: name }}>${name}<//>`])} none="There is no topic yet." /><//>`}`;
+  const topic = query.topic ?? "";
+  return html`<h1>Scheduled</h1><div class="bar"><${Field} label="Topic" placeholder="all topics" value=${topic}
+      onChange=${(event) => change({ topic: event.target.value, waiting: undefined }, false)} /></div>
+    ${topic ? html`<p><${Link} names=${["topics", topic]}>Topic ${topic}<//> · <${Link} names=${["scheduled"]}>All topics<//></p>
+      <${Waiters} key="w ${topic}" topic=${topic} /><${Periodic} key="p ${topic}" topic=${topic} />`
+      : html`<${Waiters} key="all" /><p class="dim">A paused schedule is not due: its topic shows it.</p>`}`;
 }
 
-// Records of a topic that wait, the next one due first.
+// What waits, the next one due first: the records of a topic; without one, records and schedules of all topics.
 export function Waiters({ topic }) {
   const [query, change] = useQuery();
   const [shown, show] = useState();
-  const path = at("topics", topic, "scheduled");
+  const path = topic ? at("topics", topic, "scheduled") : at("scheduled");
   const live = useLive((signal) => get(path, { page_size: 50, page_token: query.waiting }, signal), [query.waiting], 5000);
-  const waiting = live.data?.scheduled ?? [];
-  const rows = waiting.map((record) => [
-    html`<${Time} ms=${record.deliver_at_ms} /> <span class="dim">${distance(record.deliver_at_ms)}
-      </span>`, record.key ?? "–", num(record.partition), bytes(record.bytes),
-    html`<${Opener} open=${shown === record.schedule_id}
-      onPress=${() => show(shown === record.schedule_id ? undefined : record.schedule_id)}><code>${record.schedule_id}</code><//>`,
-  ]);
+  const waiting = live.data?.scheduled ?? live.data?.due ?? [];
+  const idOf = (record) => record.schedule_id ?? `${record.topic}/${record.name}`;
+  const rows = waiting.map((record) => {
+    const id = idOf(record), open = shown === id;
+    return [html`<${Time} ms=${record.deliver_at_ms} /> <span class="dim">${distance(record.deliver_at_ms)}</span>`,
+      ...(topic ? [] : [html`<${Link} names=${["scheduled"]} query=${{ topic: record.topic }}>${record.topic}<//>`]),
+      record.key ?? "–", num(record.partition), bytes(record.bytes), html`<${Opener} open=${open}
+        onPress=${() => show(open ? undefined : id)}>${record.name ?? html`<code>${id}</code>`}<//>`];
+  });
   const below = (row) => {
-    const id = waiting[row].schedule_id;
-    if (shown !== id) return null;
-    const body = { schedule_ids: [id] }, cancel = at("topics", topic, "cancel-scheduled");
-    const run = async () => {
-      const { cancelled } = await call("POST", cancel, { body });
-      live.refresh();
-      return cancelled.length ? "Cancelled." : "It was too late: it is in the log already.";
-    };
-    return html`<${Act} label="Cancel this record"
-      ask=${async () => ({ text: "The record would never enter the log.", confirm: "Cancel the record" })} run=${run}
-        shell=${{ cli: command("scheduled", "cancel", topic, id), curl: curl("POST", cancel, body) }} />`;
+    const record = waiting[row], of = topic ?? record.topic;
+    if (shown !== idOf(record)) return null;
+    return record.name ? html`<${Schedule} topic=${of} schedule=${record} done=${live.refresh} />`
+      : html`<${Waiter} topic=${of} id=${record.schedule_id} done=${live.refresh} />`;
   };
-  return html`<${Panel} title="Waiting for their time" side=${live.data && html`<span class="dim">
+  return html`<${Panel} title=${topic ? "Waiting for their time" : "Due next"} side=${live.data?.scheduled && html`<span class="dim">
     ${many(live.data.scheduled_count, "record")}</span>`}><${Notice} of=${live} /><${Waiting} of=${live} />
-    ${live.data && html`<${Table} label="Records that wait for their time" columns=${["Due", "Key", "#Partition", "#Size", "Id"]}
-      rows=${rows} details=${below} none="No record of this topic waits for its time." />`}
+    ${live.data && html`<${Table} label="What waits for its time" columns=${["Due", ...(topic ? [] : ["Topic"]), "Key", "#Partition",
+      "#Size", topic ? "Id" : "Schedule, or id"]} rows=${rows} details=${below} none="Nothing here waits for its time." />`}
     <${Pages} next=${live.data?.next_page_token} shown=${query.waiting} onPage=${(waiting) => change({ waiting }, false)} /><//>`;
+}
+
+function Waiter({ topic, id, done }) {
+  const body = { schedule_ids: [id] }, cancel = at("topics", topic, "cancel-scheduled");
+  const run = async () => {
+    const { cancelled } = await call("POST", cancel, { body });
+    done();
+    return cancelled.length ? "Cancelled." : "It was too late: it is in the log already.";
+  };
+  return html`<${Act} label="Cancel this record"
+    ask=${async () => ({ text: "The record would never enter the log.", confirm: "Cancel the record" })} run=${run}
+      shell=${{ cli: command("scheduled", "cancel", topic, id), curl: curl("POST", cancel, body) }} />`;
 }
 
 export function Periodic({ topic }) {
