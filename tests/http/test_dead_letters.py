@@ -97,6 +97,9 @@ def test_the_reasons_of_earlier_deliveries_are_in_flight_and_in_the_dead_letter(
     assert [given["reason"] for given in reasons] == ["busy", "closed"]
     assert reasons[0] == held["earlier_reasons"][0]
     assert letter["headers"]["__dlq.errors.reason"] == "closed"
+    listed = good(gateway.http.get(f"/v1/share-groups/{name}/dead-letters"))["dead_letters"]
+    life = good(gateway.http.get(f"/v1/share-groups/{name}/topics/{name}/partitions/0/records/1"))["dead_letters"]
+    assert [each["reasons"] for each in (*listed, *life)] == [reasons, reasons]
 
 
 def test_reasons_that_do_not_fit_into_the_dead_letter_topic_are_left_out(gateway: Gateway, name: str) -> None:

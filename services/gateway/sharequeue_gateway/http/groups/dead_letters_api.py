@@ -21,10 +21,11 @@ from sharequeue_gateway.http.groups.dead_letters import FoundLetter, LetterFinde
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.log import LetterOutcome
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.forms.codec import decoder_of
 
 PORTIONS_OF_A_LIST: Final = 40
 BYTES_OF_A_PAGE: Final = 8 << 20
-_reasons: Final = msgspec.json.Decoder(list[GivenReason])
+_reasons: Final = decoder_of(list[GivenReason])
 
 
 @dataclass(eq=False)
