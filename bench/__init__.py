@@ -8,6 +8,7 @@
     python -m bench.groups     10,000 groups of ten share-partitions
     python -m bench.state      10,000 delayed records beside none: CPU, WAL, time, memory and load, and their bars
     python -m bench.beside     W2 with kept outcomes, beside 1,000,000 scheduled records, and by a worker, in turns
+    python -m bench.pages      what 20 open pages of /ui do to the calls of others; needs Chromium
     python -m bench.floors     2,000 groups that read 50 partitions: a sweep of the log, raises of floors
     python -m bench.assignor   assigning 10,000 partitions to 1,000 members; in this process, without a stack
     python -m bench.memory     bytes per idle share-partition and per batch in flight; in this process, without a stack
