@@ -19,7 +19,7 @@ import httpx
 
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.browser.chromium import Page, browser
-from tests.browser.ui_story import Story
+from tests.browser.ui_story import REASONS, Story
 from tests.http.access import SETTINGS, Access
 
 HERE: Final = Path(__file__).parent
@@ -199,6 +199,7 @@ def check_group(player: Player, story: Story, offset: int) -> None:
     player.open(f"/ui/groups/fulfilment?topic=orders&partition=0&offset={offset}")
     holder = player.says("It is held by", "Record").partition("It is held by ")[2].partition(",")[0]
     player.says(holder, "Workers")
+    player.says(REASONS[1], "Why records came back")
     player.fill("Reason", "its worker hangs", "Record")
     player.press("Release", "Record")
     player.says("may still be running it", "Record")

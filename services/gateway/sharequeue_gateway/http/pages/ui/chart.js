@@ -49,7 +49,7 @@ export function Chart({ title, points, series, from, to, step, form = short, bar
   const times = [];
   for (let ms = Math.ceil((from - offset) / tick) * tick + offset; ms <= to; ms += tick) if (x(ms) > LEFT + 14
     && x(ms) < right - 12) times.push(ms);
-  const last = points.findLast((point) => series.some((each) => each.value(point) !== undefined));
+  const last = points.findLast((point) => !point.open || series.some((each) => each.value(point) !== undefined));
   const nearest = hover === undefined ? last
     : points.reduce((best, point) => (Math.abs(point.at_ms - hover) < Math.abs(best.at_ms - hover) ? point : best), points[0]);
   const move = (event) => {

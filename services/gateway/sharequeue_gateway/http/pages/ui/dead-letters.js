@@ -62,6 +62,8 @@ export function DeadLetters({ name }) {
   return html`<div class="title"><h1><span class="kind">Dead letters of</span> <${Link} names=${["groups", name]}>${name}<//></h1></div>
     <${Causes} group=${name} letters=${letters} more=${live.data?.next_page_token} change=${change} />
     <${Filters} query=${query} change=${change} closed=${closed} />
+    <div class="pair"><${Settle} group=${name} verb="redrive" picked=${[...picked.values()]} all=${filter} done=${done} />
+    <${Settle} group=${name} verb="drop" picked=${[...picked.values()]} all=${filter} done=${done} /></div>
     <${Panel} title="Dead letters" side=${html`<span class="dim">
     ${many(letters.length, "dead letter")} on this page${picked.size ? `, ${num(picked.size)} chosen` : ""}</span>`}>
       <${Notice} of=${live} /><${Waiting} of=${live} />${live.data?.unauthorized_count > 0 && html`<p class="notice">
@@ -73,9 +75,7 @@ export function DeadLetters({ name }) {
           none="No dead letter fits."
         details=${(row) => shown === idOf(letters[row]) && html`<${Reasons} letter=${letters[row]} />
           <${Value} record=${letters[row]} />`} />`}
-      <${Pages} next=${live.data?.next_page_token} shown=${query.page} onPage=${(page) => change({ page }, false)} /><//>
-    <div class="pair"><${Settle} group=${name} verb="redrive" picked=${[...picked.values()]} all=${filter} done=${done} />
-    <${Settle} group=${name} verb="drop" picked=${[...picked.values()]} all=${filter} done=${done} /></div>`;
+      <${Pages} next=${live.data?.next_page_token} shown=${query.page} onPage=${(page) => change({ page }, false)} /><//>`;
 }
 
 const Reasons = ({ letter }) => html`<ol class="events">${(letter.reasons ?? []).map(({ reason, at_ms }) => html`<li>
@@ -120,7 +120,7 @@ function Causes({ group, letters, more, change }) {
     <${Chart} title="Dead letters an hour" bars=${true} points=${live.data ?? []} from=${from} to=${from + 25 * HOUR} step=${HOUR}
       series=${[{ name: "rejected", value: (point) => point.rejected, kind: "c-bad" },
         { name: "delivery limit", value: (point) => point.delivery_limit, kind: "c-warn" }]} />
-    <div><h3>Reasons on this page${more ? ", of more" : ""}</h3><ul class="ranks">${most.map(([reason, count]) => html`<li>
+    <div><h3>Reasons on this page${more ? "; another page follows" : ""}</h3><ul class="ranks">${most.map(([reason, count]) => html`<li>
     <svg width="70" height="8" aria-hidden="true"><rect class="of" width="70" height="8" rx="2" />
     <rect width=${(70 * count) / top} height="8" rx="2" /></svg><b>${num(count)}</b>
       ${reason ? html`<button type="button" class="link cut" onClick=${() => change({ reason, page: undefined })}>${reason}

@@ -22,15 +22,22 @@ async function windows(group, rows, signal) {
   return new Map(sums);
 }
 
-// Who holds how many records, in the partitions that have some: so these are in use already.
-async function holdersOf(group, rows, signal) {
+// Who holds how many records, and why others came back, in the partitions that have some: so these are in use already.
+async function inFlight(group, rows, signal) {
   const pages = await Promise.all(rows.map(({ topic, partition }) =>
     get(at("share-groups", group, "in-flight"), { topic, partition }, signal).catch(() => ({ partitions: [] }))));
-  const holders = new Map();
+  const holders = new Map(), reasons = new Map();
   for (const { topic, partition, batches } of pages.flatMap((page) => page.partitions)) {
-    for (const batch of batches.filter((each) => each.delivery_state === "ACQUIRED")) {
+    for (const batch of batches) {
+      const records = batch.last_offset - batch.first_offset + 1;
+      if (batch.reason) {
+        const given = reasons.get(batch.reason) ?? { records: 0, place: { topic, partition, offset: batch.first_offset } };
+        given.records += records;
+        reasons.set(batch.reason, given);
+      }
+      if (batch.delivery_state !== "ACQUIRED") continue;
       const holder = holders.get(batch.member_id) ?? { held: 0, first: Infinity, attempt: 0 };
-      holder.held += batch.last_offset - batch.first_offset + 1;
+      holder.held += records;
       holder.attempt = Math.max(holder.attempt, batch.attempt);
       if (batch.lock_expires_at_ms < holder.first) {
         Object.assign(holder, { first: batch.lock_expires_at_ms, place: { topic, partition, offset: batch.first_offset } });
@@ -38,7 +45,7 @@ async function holdersOf(group, rows, signal) {
       holders.set(batch.member_id, holder);
     }
   }
-  return holders;
+  return { holders, reasons };
 }
 
 // The time of the first record that the group has not finished. It reads the log alone, so it loads nothing.
@@ -65,8 +72,9 @@ export function Group({ name }) {
     ]);
     const rows = offsets.topics.flatMap((topic) => topic.partitions.map((each) => ({ topic: topic.topic, ...each })));
     const places = await windows(name, rows.filter((row, index) => index < LOOKED || isChosen(row)), signal);
-    const holders = await holdersOf(name, rows.filter((row) => places.get(placeOf(row))?.acquired > 0), signal);
-    return { rows, next: offsets.next_page_token, places, holders, workers: group.workers ?? [], group };
+    const some = ({ acquired = 0, delayed = 0, available = 0 } = {}) => acquired + delayed + available > 0;
+    const found = await inFlight(name, rows.filter((row) => some(places.get(placeOf(row)))), signal);
+    return { rows, next: offsets.next_page_token, places, ...found, workers: group.workers ?? [], group };
   }, [name, query.page, query.topic, query.partition], 5000);
   const { rows = [], group } = live.data ?? {};
   const chosen = Math.max(0, rows.findIndex(isChosen));
@@ -90,6 +98,7 @@ export function Group({ name }) {
       ${query.offset !== undefined && html`<${Life} key=${`${row.topic} ${row.partition} ${query.offset}`} group=${name} topic=${row.topic}
         partition=${row.partition} offset=${Number(query.offset)} changed=${changed} />`}`}
     <${Workers} data=${live.data} group=${name} />
+    ${live.data.reasons.size > 0 && html`<${Reasons} reasons=${live.data.reasons} group=${name} />`}
     <${Panel} title="Over time"><${Charts} samples=${samples} of="group" /><//>
     <div class="pair">${config.data?.["share.paused"] !== undefined && html`<${Pause} group=${name} paused=${paused} changed=${changed} />`}
     <${Reset} group=${name} row=${row} rows=${rows} changed=${changed} /></div>
@@ -125,16 +134,26 @@ function Workers({ data, group }) {
     return [
       name,
       member ? html`${member.client_host} <span class="dim">${member.client_id}</span>`
-        : html`${seen.get(name)?.client_host} <span class="dim">has not joined</span>`,
+        : seen.get(name)?.client_host ?? "–",
       num(held(name)),
       holder ? html`<${Link} names=${["groups", group]} query=${holder.place} title="The first of its records whose lock ends">
         <time title=${clock(holder.first)}>${distance(holder.first)}</time><//>` : "–",
-      num(holder?.attempt), seen.has(name) ? `${num(seen.get(name).seconds_ago)} s ago` : html`<span class="dim">not in the last minute</span>`,
+      num(holder?.attempt), seen.has(name) ? `${num(seen.get(name).seconds_ago)} s ago`
+        : html`<${Badge} kind=${holder ? "warn" : ""}>${holder ? "silent for over a minute" : "not in the last minute"}<//>`,
     ];
   });
   return html`<${Panel} title="Workers">
     <${Table} label="Workers" columns=${["Member", "Host and client", "#Holds", "Next lock ends", "#Highest attempt", "Last call"]}
       rows=${rows} none="Nobody fetches." /><//>`;
+}
+
+// Why records that wait were given back, most of them first.
+function Reasons({ reasons, group }) {
+  const most = [...reasons].sort(([, one], [, other]) => other.records - one.records).slice(0, 10);
+  return html`<${Panel} title="Why records came back">
+    <${Table} label="Why records came back" columns=${["Reason", "#Records", "Such a record"]} rows=${most.map(([reason, { records, place }]) => [
+    html`<span class="cut long">${reason}</span>`, num(records), html`<${Link} names=${["groups", group]}
+      query=${place}>${place.topic}/${place.partition} at ${num(place.offset)}<//>`])} /><//>`;
 }
 
 // To a record by its offset, or to the newest ones by their key.

@@ -62,7 +62,7 @@ export function Life({ group, topic, partition, offset, changed }) {
     <${Notice} of=${live} /><${Waiting} of=${live} />
     ${life?.state === "idle" && html`<p><button type="button" class="main" onClick=${() => want(true)}>Look it up</button></p>`}
     ${life && html`<div class="pair"><div><p>${meaning}${holder}${before}</p>
-        <dl class="facts"><dt>Deliveries</dt><dd>${num(range?.delivery_count)}${attempts}</dd>
+        <dl class="facts"><dt>Deliveries</dt><dd>${num(range?.delivery_count ?? life.dead_letters?.at(-1)?.delivery_count)}${attempts}</dd>
           ${record && html`<dt>Key</dt><dd>${keyOf(record)}</dd>`}
           ${life.timestamp_ms && html`<dt>Age</dt><dd>${span(now() - life.timestamp_ms)}</dd>`}</dl>
         <h3>What happened</h3><ol class="events">${events(life).map(([ms, what, reason, where]) => html`<li class=${ms > now() ? "later" : ""}>
