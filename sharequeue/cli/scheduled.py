@@ -96,17 +96,14 @@ async def list_some(topic: str, limit: int, gateway: Gateway) -> None:
 @scheduled.command()
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="how many to show")
 @asks_gateway
-async def due(limit: int, as_json: bool, url: str) -> None:
+async def due(limit: int, gateway: Gateway) -> None:
     """List what is due next in all topics: scheduled records, and schedules that are not paused."""
     listed: list[messages.DueRecord] = []
-    async for page in pages(url, apis.LIST_DUE, messages.ListScheduledQuery(page_size=min(limit, 1000))):
+    async for page in gateway.pages(apis.LIST_DUE, messages.ListScheduledQuery(page_size=min(limit, 1000))):
         listed += page.due
         if len(listed) >= limit:
             break
-    if as_json:
-        echo_json(messages.DueList(due=listed[:limit]))
-        return
-    show_things(_DUE_COLUMNS, listed[:limit])
+    gateway.show(messages.DueList(due=listed[:limit]), _DUE_COLUMNS, listed[:limit])
 
 
 @scheduled.command()

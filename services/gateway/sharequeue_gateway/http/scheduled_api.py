@@ -114,9 +114,7 @@ class ScheduledApi:
 
     async def list_due(self, call: Call) -> messages.DueList:
         query: messages.ListScheduledQuery = call.request
-        place = *_BEGINNING, ""
-        if query.page_token is not None:
-            place = self._tokens.place(query.page_token, _due_place, "listDue")
+        place = self._tokens.place(query.page_token, _due_place, "listDue", (*_BEGINNING, ""))
         page, more = messages.DueList(due=[]), True
         for _ in range(_LOOKS):
             wanted = query.page_size - len(page.due)
