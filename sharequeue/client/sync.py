@@ -34,6 +34,7 @@ from sharequeue.protocol.messages.records import ProduceRecord, RecordPage
 from sharequeue.protocol.messages.reports import ActivityEntry, GroupAttention, SampleList
 from sharequeue.protocol.messages.scheduled import (
     CancelledRecords,
+    DueRecord,
     ScheduleDescription,
     ScheduledListing,
     ScheduleList,
@@ -107,6 +108,16 @@ class Producer(OwnThread[client.Producer]):
                 ca=ca,
             )
         )
+
+    def close(self, *, timeout_ms: float | None = None) -> None:
+        """Flush, then close the connections. End transactions before: one that is open then is aborted by its time-out.
+
+        Args:
+            timeout_ms: give up requests that have no answer by then. Their records fail, with a `definite` error if
+                they were not sent.
+        Raises: as `flush`.
+        """
+        self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
 
     @overload
     def send(self, topic: str, value: Any, *, delay_ms: int, **options: Unpack[SendOptions]) -> Scheduled: ...
@@ -252,16 +263,6 @@ class Producer(OwnThread[client.Producer]):
         Raises: ApiError.
         """
         return self._thread.wait_for(lambda: self._inner.cancel_scheduled(topic, schedule_ids=schedule_ids, key=key))
-
-    def close(self, *, timeout_ms: float | None = None) -> None:
-        """Flush, then close the connections. End transactions before: one that is open then is aborted by its time-out.
-
-        Args:
-            timeout_ms: give up requests that have no answer by then. Their records fail, with a `definite` error if
-                they were not sent.
-        Raises: as `flush`.
-        """
-        self._end(lambda: self._inner.close(timeout_ms=timeout_ms))
 
 
 class Transaction(OnThread[client.Transaction]):
@@ -470,6 +471,17 @@ class ShareConsumer(OwnThread[client.ShareConsumer[V]], Generic[V]):
             )
         )
 
+    def close(self) -> None:
+        """Settle what has an outcome, release everything else, close the session and the connections.
+
+        What lies behind the last record that the program began goes back as no attempt. A record is begun when a loop
+        reaches it, or when its key or value is read. `close` also releases the records that a cancelled poll or a poll
+        with a lost answer has acquired.
+
+        Raises: ApiError: the outcomes are not known; the consumer is closed all the same.
+        """
+        self._end(self._inner.close)
+
     @property
     def member_id(self) -> str:
         """The id of this member, given or made."""
@@ -575,17 +587,6 @@ class ShareConsumer(OwnThread[client.ShareConsumer[V]], Generic[V]):
         """
         self._inner.stop()
 
-    def close(self) -> None:
-        """Settle what has an outcome, release everything else, close the session and the connections.
-
-        What lies behind the last record that the program began goes back as no attempt. A record is begun when a loop
-        reaches it, or when its key or value is read. `close` also releases the records that a cancelled poll or a poll
-        with a lost answer has acquired.
-
-        Raises: ApiError: the outcomes are not known; the consumer is closed all the same.
-        """
-        self._end(self._inner.close)
-
 
 class RecordStream(OwnThread[client.RecordStream[V]], Generic[V]):
     """Receives the records of topics as a member of a share group. One thread uses it at a time.
@@ -639,6 +640,13 @@ class RecordStream(OwnThread[client.RecordStream[V]], Generic[V]):
             )
         )
 
+    def close(self) -> None:
+        """End the stream, and release what has no outcome. What the loop has not reached is no attempt.
+
+        A stream that was replaced releases nothing: the other connection holds the records.
+        """
+        self._end(self._inner.close)
+
     @property
     def member_id(self) -> str:
         """The id of this member, given or made."""
@@ -677,13 +685,6 @@ class RecordStream(OwnThread[client.RecordStream[V]], Generic[V]):
         self._thread.wait_for(
             lambda: self._inner.acknowledge(record, type, reason=reason, delay_ms=delay_ms, begun=begun)
         )
-
-    def close(self) -> None:
-        """End the stream, and release what has no outcome. What the loop has not reached is no attempt.
-
-        A stream that was replaced releases nothing: the other connection holds the records.
-        """
-        self._end(self._inner.close)
 
 
 class Admin(OwnThread[client.Admin]):
@@ -1090,6 +1091,11 @@ class Admin(OwnThread[client.Admin]):
     def list_scheduled_records(self, topic: str, *, page_size: int = 1000) -> Iterator[ScheduledListing]:
         """List and count the scheduled records of a topic, the next one due first."""
         return self._thread.iterate(lambda: self._inner.list_scheduled_records(topic, page_size=page_size))
+
+    def list_due(self, *, page_size: int = 1000) -> Iterator[DueRecord]:
+        """List what is due next in all topics: scheduled records, and the next record of each schedule that is not
+        paused."""
+        return self._thread.iterate(lambda: self._inner.list_due(page_size=page_size))
 
     def cancel_scheduled_records(
         self, topic: str, *, schedule_ids: Sequence[str] = (), key: str | None = None
