@@ -1,4 +1,4 @@
-"""The check of `/readyz` whether a service reaches Kafka."""
+"""Reaches Kafka when a service starts, and checks for `/readyz` whether it still does."""
 
 import asyncio
 from typing import Final
@@ -6,9 +6,24 @@ from typing import Final
 from sharequeue.protocol.errors import StorageError
 from sharequeue_kafka.cluster import KafkaCluster
 from sharequeue_kafka.errors import KafkaError
+from sharequeue_kafka.settings import KafkaSettings
 
 ASKED_S: Final = 0.4
 """Less than a check of `/readyz` takes, so that its answer names the brokers that are silent."""
+
+
+async def reach_kafka(brokers: KafkaSettings) -> KafkaCluster:
+    """Reach a cluster. Raises: ConnectionError: no broker answers, as for a PostgreSQL that is away."""
+    kafka = KafkaCluster(brokers)
+    try:
+        await kafka.start()
+    except KafkaError as fault:
+        await kafka.close()
+        raise ConnectionError(
+            f"no broker of Kafka answers at {brokers.bootstrap_servers}: start one, or correct the settings that begin with"
+            f" kafka_ ({fault})"
+        ) from None
+    return kafka
 
 
 async def ask_kafka(kafka: KafkaCluster) -> None:

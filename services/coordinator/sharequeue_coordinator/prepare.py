@@ -58,7 +58,7 @@ async def prepare(settings: Settings) -> Service:
     pool = await open_pool(settings.database_url, time_line.learn)
     database = Database(pool, ownership, time_line, PostgresHealth(connect, TRY_WRITE))
     await database.health.look()
-    kafka = await _kafka_of(settings)
+    kafka, stores = await _kafka_of(settings)
     share_coordinators = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
     coordinator = GroupCoordinator(
         database,
@@ -103,26 +103,17 @@ async def prepare(settings: Settings) -> Service:
         coordinator.sessions.watch,
         coordinator.empty_groups.watch,
     )
-    operations = coordinator_operations(database.health, ownership, share_coordinators, _stores(kafka))
+    operations = coordinator_operations(database.health, ownership, share_coordinators, stores)
     return Service(app, ownership.instance.url, loops, operations, stop=stop, close=close)
 
 
-async def _kafka_of(settings: Settings) -> "KafkaCluster | None":
-    """Return the cluster whose topics the coordinator has; None: they are in its database."""
+async def _kafka_of(settings: Settings) -> "tuple[KafkaCluster | None, dict[str, Any]]":
+    """Reach the cluster whose topics the coordinator has; None: they are in its database. Returns also its check for
+    `/readyz`."""
     brokers = kafka_settings(settings)
     if brokers is None:
-        return None
-    from sharequeue_kafka.cluster import KafkaCluster  # noqa: PLC0415  # its libraries are an extra
+        return None, {}
+    from sharequeue.service.kafka_health import ask_kafka, reach_kafka  # noqa: PLC0415  # its libraries are an extra
 
-    kafka = KafkaCluster(brokers)
-    await kafka.start()
-    return kafka
-
-
-def _stores(kafka: "KafkaCluster | None") -> dict[str, Any]:
-    """Return the checks of `/readyz` of what only some coordinators have."""
-    if kafka is None:
-        return {}
-    from sharequeue.service.kafka_health import ask_kafka  # noqa: PLC0415
-
-    return {"kafka": partial(ask_kafka, kafka)}
+    kafka = await reach_kafka(brokers)
+    return kafka, {"kafka": partial(ask_kafka, kafka)}

@@ -354,11 +354,9 @@ async def _kafka(settings: Settings) -> Any:
     brokers = kafka_settings(settings)
     if brokers is None:
         return None
-    from sharequeue_kafka.cluster import KafkaCluster  # noqa: PLC0415  # its libraries are an extra
+    from sharequeue.service.kafka_health import reach_kafka  # noqa: PLC0415  # its libraries are an extra
 
-    cluster = KafkaCluster(brokers)
-    await cluster.start()
-    return cluster
+    return await reach_kafka(brokers)
 
 
 async def _restart(base: Base, place: TopicIdPartition, offset: int) -> None:
