@@ -9,7 +9,6 @@ from sharequeue_gateway.kafka_log.log import KafkaRecordLog
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import LogListener
 from sharequeue_gateway.record_log.reading.cache import BatchCache
-from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS
 
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_kafka.cluster import KafkaCluster
@@ -69,8 +68,6 @@ class KafkaRecordLogs:
                 sweeps=lambda *_: True,
                 reading_bytes=64 << 20,
                 max_depth=64,
-                transactions=DEFAULTS,
-                scheduled=(1000, 1 << 20),
                 name=name or f"test-{uuid.uuid4().hex[:8]}",
             )
             log.cluster = cluster

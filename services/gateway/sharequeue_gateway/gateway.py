@@ -22,6 +22,7 @@ from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
+from sharequeue.protocol.capabilities import SCHEDULED_RECORDS
 from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest
 from sharequeue.protocol.messages.operations import ServiceDescription
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
@@ -256,7 +257,7 @@ async def prepare(settings: Settings) -> Service:
         leading.append_news.publish,
         partial(leading.append_news.listen, record_log.hear_of),
         leading.retention.run,
-        leading.mover.run,
+        *((leading.mover.run,) if SCHEDULED_RECORDS in record_log.capabilities else ()),
     )
 
     async def close() -> None:
@@ -399,8 +400,6 @@ def _record_log(base: Base, listener: LogListener, settings: Settings) -> Log:
             restart=partial(_restart, base),
             reading_bytes=settings.max_unsent_bytes,
             max_depth=settings.max_value_depth,
-            transactions=_transaction_options(settings),
-            scheduled=(settings.max_scheduled_records, settings.max_scheduled_bytes),
             name=f"{base.redis_keys.cluster_id}-{base.cluster.me.node_id}",
         )
     return PostgresRecordLog(

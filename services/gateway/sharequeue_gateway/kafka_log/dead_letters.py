@@ -22,7 +22,6 @@ from sharequeue_gateway.record_log.dead_letters.dead_letter_log import (
     note_written,
     take_keys,
 )
-from sharequeue_gateway.record_log.locked_append import LockedAppend
 from sharequeue_gateway.record_log.log import DeadLetterRow, PartitionAppend
 from sharequeue_gateway.record_log.store import Connection
 from sharequeue_http.forms.errors import TooLarge
@@ -44,8 +43,8 @@ async def note_letters(connection: Connection, intent: Intent, base_offsets: Seq
 class KafkaDeadLetters(DeadLetterLog):
     """As DeadLetterLog; the letters are in Kafka."""
 
-    def __init__(self, database: LogDatabase, locked_append: LockedAppend, once: AppendOnce, deadline_s: float) -> None:
-        super().__init__(database, locked_append, deadline_s)
+    def __init__(self, database: LogDatabase, once: AppendOnce) -> None:
+        self._database = database
         self._once = once
 
     async def append(

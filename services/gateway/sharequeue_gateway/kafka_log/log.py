@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
 
 from sharequeue.protocol import capabilities
 from sharequeue.protocol.errors import StorageError, UnknownTopicOrPartition
@@ -21,9 +22,7 @@ from sharequeue_gateway.kafka_log.intents import Kind
 from sharequeue_gateway.kafka_log.once import AppendOnce
 from sharequeue_gateway.kafka_log.reading import GONE, NO_OFFSETS, KafkaReads
 from sharequeue_gateway.kafka_log.truncations import Restart
-from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.locked_append import LockedAppend
 from sharequeue_gateway.record_log.log import (
     MOST_PARTITIONS,
     LogListener,
@@ -32,17 +31,12 @@ from sharequeue_gateway.record_log.log import (
     ReadResult,
     Removed,
 )
-from sharequeue_gateway.record_log.reading.cache import BatchCache, KnownLog
+from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import purging, trimming
-from sharequeue_gateway.record_log.removing.compacting import Compaction
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
-from sharequeue_gateway.record_log.scheduled.schedule_log import ScheduleLog
-from sharequeue_gateway.record_log.scheduled.scheduled_log import ScheduledLog
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
-from sharequeue_gateway.record_log.transactions.ending import Ending
-from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions, TransactionOptions
-from sharequeue_gateway.record_log.unique_log import UniqueLog
+from sharequeue_gateway.record_log.transactions.open_store import OpenNow
 from sharequeue_http.log import fields
 from sharequeue_kafka.cluster import KafkaCluster, Place
 from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
@@ -67,6 +61,12 @@ class KafkaRecordLog:
     capabilities: Final = frozenset({capabilities.Capability.IDEMPOTENCY_KEYS, capabilities.Capability.DEAD_LETTERS})
     questions: Final = 0
     ever_skipped: Final = False
+    unique: Any = None
+    schedules: Any = None
+    scheduled: Any = None
+    compaction: Any = None
+    transactions: Any = SimpleNamespace(open_now=OpenNow(0))
+    """There are none. The other parts that Kafka's log lacks get no call."""
 
     def __init__(
         self,
@@ -80,8 +80,6 @@ class KafkaRecordLog:
         restart: Restart,
         reading_bytes: int,
         max_depth: int,
-        transactions: TransactionOptions,
-        scheduled: tuple[int, int],
         name: str,
     ) -> None:
         self.database: Final = database
@@ -96,20 +94,10 @@ class KafkaRecordLog:
         self.read_cached = self.reads.read_cached
         self._removed: dict[TopicIdPartition, Removed] = {}
         """The log starts that moved since the last `apply_retention`."""
-        known = KnownLog(BatchCache(0), listener)
-        locked_append = LockedAppend(database, known, DEADLINE_S)
         finish = {Kind.KEYED: keep_keyed, Kind.LETTERS: note_letters, Kind.REDRIVEN: note_letters}
         self.once: Final = AppendOnce(database, cluster, name, finish, self._appended, DEADLINE_S)
         self.appender: Final = KafkaAppends(database, cluster, self.once, self._appended, 0.75 * DEADLINE_S)
-        self.dead_letters: Final = KafkaDeadLetters(database, locked_append, self.once, DEADLINE_S)
-        self.unique: Final = UniqueLog(database, locked_append, DEADLINE_S)
-        self.schedules: Final = ScheduleLog(database, locked_append, DEADLINE_S)
-        self.scheduled: Final = ScheduledLog(database, locked_append, DEADLINE_S, *scheduled)
-        ending = Ending(database, known, DEADLINE_S, transactions.count_end)
-        self.transactions: Final = PostgresTransactions(
-            database, Appender(database, known, locked_append, DEADLINE_S), ending, transactions
-        )
-        self.compaction: Final = Compaction(database, known.cache)
+        self.dead_letters: Final = KafkaDeadLetters(database, self.once)
         self._to_look_at: set[TopicIdPartition] = set()
         self._look: asyncio.Task[None] | None = None
 
