@@ -36,7 +36,7 @@ _decoder: Final = msgspec.json.Decoder(KeyOutcome)
 
 
 async def keep_keyed(connection: Connection, intent: Intent, base_offsets: Sequence[int]) -> None:
-    """Write the outcome of an append with a key: the key, with its answer."""
+    """Write the outcome of an append with a key: the key, with its answer; an empty one without offsets."""
     found = _decoder.decode(intent.outcome)
     key = IdempotencyKey(
         found.caller,
@@ -44,10 +44,26 @@ async def keep_keyed(connection: Connection, intent: Intent, base_offsets: Seque
         found.topic_id,
         found.key,
         found.fingerprint,
-        lambda offsets: with_offsets(found.answer, offsets),
+        lambda offsets: with_offsets(found.answer, offsets) if offsets else b"",
         found.lasting,
     )
     await keep_answer(connection, key, base_offsets)
+
+
+async def _answer_of(connection: Connection, key: IdempotencyKey) -> AppendResult | None:
+    """As `locked_append.answer_of`. Raises: ApiError: nobody knows whether an earlier try has appended."""
+    found = await answer_of(connection, key)
+    return None if found is None else _known(found)
+
+
+def _known(result: AppendResult) -> AppendResult:
+    if not result.base_offsets:
+        raise ApiError(
+            "it is unknown whether an earlier try with this Idempotency-Key appended its records: the log now begins"
+            " behind the place where they would be, so its retention may have removed them. Find out from those who read"
+            " the topic; if the records are missing, send them with a new key"
+        )
+    return result
 
 
 class KafkaAppends:
@@ -109,7 +125,7 @@ class KafkaAppends:
         )
 
         async def check(connection: Connection) -> AppendResult | None:
-            return await answer_of(connection, key)
+            return await _answer_of(connection, key)
 
         wanted = Wanted(lock_of(key), appends, Kind.KEYED, msgspec.json.encode(outcome), check)
         done = await self._once.append(wanted)
@@ -117,10 +133,11 @@ class KafkaAppends:
             first: AppendResult = done.found
             return first
         return AppendResult(done.base_offsets, key.answer(done.base_offsets))
+        _known(AppendResult(done.base_offsets, None))
 
     async def first_answer(self, key: IdempotencyKey) -> bytes | None:
         """As `Appends.first_answer`."""
-        found: AppendResult | None = await self._database.query(answer_of, key)
+        found: AppendResult | None = await self._database.query(_answer_of, key)
         return None if found is None else found.answer
 
     async def close(self) -> None:

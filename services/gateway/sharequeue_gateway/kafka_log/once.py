@@ -58,7 +58,8 @@ class Wanted(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The end of an append. `found`: the answer of the check; this call then appended nothing and has no offsets."""
+    """The end of an append. `found`: the answer of the check; this call then appended nothing and has no offsets.
+    Neither: as `_look`, nobody knows whether it did."""
 
     base_offsets: Sequence[int]
     found: Any = None
@@ -211,8 +212,8 @@ class AppendOnce:
     async def settle(self, intent: Intent, patience_s: float) -> Sequence[int] | None:
         """Fence the producer of an intent, find out whether it has appended, and write the outcome.
 
-        Returns: the base offsets; None: nothing was appended. Raises: KafkaError; StorageError: not known within
-        `patience_s`.
+        Returns: the base offsets; none of them: as `_look`; None: nothing was appended. Raises: KafkaError;
+        StorageError: not known within `patience_s`.
         """
         await fence(self._cluster, intent.transactional_id)
         base_offsets = await self._look(intent, patience_s)
@@ -230,7 +231,7 @@ class AppendOnce:
             ended = await intent_store.remove(connection, intent)
             if ended:
                 await self._finish[intent.kind](connection, intent, base_offsets)
-        for base_offset, part in zip(base_offsets, intent.parts, strict=True):
+        for base_offset, part in zip(base_offsets, intent.parts, strict=False):
             self._appended(intent.topic_id, part.partition, base_offset + part.records, part.records)
         return ended
 
@@ -248,7 +249,11 @@ class AppendOnce:
         return ends
 
     async def _look(self, intent: Intent, patience_s: float) -> Sequence[int] | None:
-        """Look for the records of an intent whose producer is fenced. A deleted topic has none."""
+        """Look for the records of an intent whose producer is fenced. A deleted topic has none.
+
+        Returns: the base offsets; none of them: retention has passed the noted ends, and nobody knows whether there
+        were records; None: there are none.
+        """
         places = [Place(intent.topic_id, part.partition) for part in intent.parts]
         tries = Tries(INTENT, patience_s)
         try:
@@ -268,10 +273,9 @@ class AppendOnce:
             if fault.name in MISSING:
                 return None
             raise
-        # retention has passed the noted ends: an append in its time would be removed by now, so it counts as appended
-        removed = all(starts[place].offset > part.end for place, part in zip(places, intent.parts, strict=True))
-        if all(offset is None for offset in found) and not (removed and intent.kind is Kind.KEYED):
-            return None
+        if all(offset is None for offset in found):
+            removed = all(starts[place].offset > part.end for place, part in zip(places, intent.parts, strict=True))
+            return () if removed and intent.kind is Kind.KEYED else None
         # one transaction wrote all records: a part without them lost them since, and had them at its noted end or above
         return [part.end if offset is None else offset for offset, part in zip(found, intent.parts, strict=True)]
 
