@@ -60,6 +60,17 @@ async def heard_of(log: KafkaRecordLog, heard: Heard, place: Place, end: int) ->
         await heard.changes.get()
 
 
+def test_an_append_of_which_more_was_read_is_no_log_that_was_cut(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        _, place = await topic_of(kafka, [b"0", b"1"])
+        async with open_log(kafka, database) as log:
+            await log.read(*place, 0, *LIMITS)
+            log.hear_of(*place, 1)
+            assert log.reads.truncations._suspects == {}, "a request to Kafka for nothing"
+
+    run(play())
+
+
 def test_records_are_read_once_and_then_from_memory(kafka: Brokers, database: str) -> None:
     async def play() -> None:
         _, place = await topic_of(kafka, [b"0", b'"a"', None])

@@ -76,9 +76,13 @@ class KafkaReads:
         return known is not None and known.known and known.log_start_offset >= 0
 
     def learn(self, place: TopicIdPartition, start: int, end: int, stable: int) -> None:
-        """Keep the bounds of a log, follow it from now on, and report a change. −1: unknown."""
+        """Keep the bounds of a log, follow it from now on, and report a change. −1: unknown.
+
+        Without a start the end is that of one append, and more may have been read.
+        """
         new = self.cache.log_end_offset(place) < 0
-        self.truncations.note_end(place, end)
+        if start >= 0:
+            self.truncations.note_end(place, end)
         changed = self.cache.set_ends(place, start, end)
         if stable >= 0:
             changed |= self.cache.set_ends(_committed(place), start, stable)
