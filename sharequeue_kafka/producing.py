@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import struct
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from aiokafka.codec import lz4_encode
 from aiokafka.protocol.produce import ProduceRequest
@@ -104,11 +104,11 @@ async def produce(
 
 
 class Call:
-    """Records of one caller, which are appended together."""
+    """Records of one caller, which are appended together. `source`: what the caller made them of."""
 
-    def __init__(self, records: Sequence[NewRecord]) -> None:
-        self.records = records
-        self.size = sum(len(each.key or b"") + len(each.value or b"") for each in records)
+    def __init__(self, records: Sequence[NewRecord], source: Any = None) -> None:
+        self.records, self.source = records, source
+        self.size = sum([len(key or b"") + len(value or b"") for key, value, _, _ in records])
         self.alone = False
         loop = asyncio.get_running_loop()
         self.came = loop.time()
@@ -140,22 +140,29 @@ class Line:
 class IdempotentProducer:
     """Append to leaders. An append without an outcome ends its producer id, and no call behind it.
 
-    `timeout_ms`: how long a call is tried. One that has waited behind another append has at least a third of that.
+    Args:
+        timeout_ms: how long a call is tried. One that has waited behind another append has at least a third of that.
+        sent: receives each batch before it is sent, with the sources of its calls.
     """
 
-    def __init__(self, cluster: KafkaCluster, timeout_ms: int = 30_000) -> None:
-        self._cluster, self._timeout_ms = cluster, timeout_ms
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        timeout_ms: int = 30_000,
+        sent: Callable[[Place, bytes, list[Any]], None] = lambda *_: None,
+    ) -> None:
+        self._cluster, self._timeout_ms, self._sent = cluster, timeout_ms, sent
         self._lines: dict[Place, Line] = {}
         self._running: dict[Place, asyncio.Task[None]] = {}
         self._numbering: asyncio.Task[Numbering] | None = None
         self._nodes: dict[int, Sender] = {}
 
-    async def append(self, place: Place, records: Sequence[NewRecord]) -> int:
+    async def append(self, place: Place, records: Sequence[NewRecord], source: Any = None) -> int:
         """Append records together, in order; answers the offset of the first.
 
         Raises: KafkaError; with `definite` nothing was written.
         """
-        call = Call(records)
+        call = Call(records, source)
         line = self._lines.setdefault(place, Line(place))
         line.waiting.append(call)
         if place not in self._running:
@@ -195,6 +202,7 @@ class IdempotentProducer:
                         numbering = await self._numbers()
                         records = [record for call in calls for record in call.records]
                         batch = encode(records, numbering, place, False)
+                        self._sent(place, batch, [call.source for call in calls])
                     sent = True
                     offset = await self._sender(leader).send(place, leader.name, batch)
             except TimeoutError:

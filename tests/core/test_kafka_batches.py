@@ -1,12 +1,14 @@
 """Batches and records as Kafka stores them."""
 
 import random
+import struct
 
 import pytest
 from sharequeue_gateway.kafka_log.new_records import new_records
+from sharequeue_gateway.kafka_log.read_values import reads_as_sent, tails_of
 from sharequeue_gateway.record_log.log import PartitionAppend
 
-from sharequeue_kafka.batches import read_batches
+from sharequeue_kafka.batches import ReadBatch, read_batches
 from sharequeue_kafka.cluster import Place
 from sharequeue_kafka.producing import ATTRIBUTES_AT, LZ4, NONE, NewRecord, Numbering, encode
 
@@ -40,3 +42,35 @@ def test_records_of_all_kinds_are_those_of_the_request() -> None:
         (b"\0\1", b"\0\1", [("a", b"b"), named, encoded], 3),
     ]
     assert found == found[:3] * 70
+
+
+def test_a_batch_that_was_sent_is_known_when_it_comes_back_and_no_other_is() -> None:
+    records = [NewRecord(None, b"%d" % index, (), 5) for index in range(3)]
+    numbering, place = Numbering(7, 1), Place("t", 0)
+    sent, other = (encode(records, numbering, place, False) for _ in range(2))
+    raw = b"".join(
+        struct.pack(">q", first) + batch[8:12] + struct.pack(">i", 4) + batch[16:]
+        for first, batch in ((40, sent), (43, other))
+    )
+    mine, foreign = read_batches(raw, 0, (), sent)
+    assert mine == ReadBatch(40, 42, 4, [], sent=True)
+    assert (foreign.first_offset, foreign.leader_epoch, len(foreign.records), foreign.sent) == (43, 4, 3, False)
+    assert [each.sent for each in read_batches(raw[:-1], 0, (), other)] == [False], "the last one is cut off"
+
+
+@pytest.mark.parametrize(
+    ("members", "same"),
+    [
+        (b',"key":null,"value":{"a": [1, "\\ud83d\\ude00"]}', True),
+        (b',"key":null,"value":null', True),
+        ('"key":"kä/\x7f","value":1,"headers":{"a":"ä/","b":""}'.encode().join((b",", b"")), True),
+        (b',"key_base64":"aw==","value":1', False),
+        (b',"key":null,"value_base64":"QR=="', False),
+        (b',"key":null,"value":1,"headers":{"sharequeue.value":"x"}', False),
+    ],
+)
+def test_records_that_read_as_they_were_sent(members: bytes, same: bool) -> None:
+    tails = [b',"timestamp_ms":5%b}' % members] * 2
+    batch = encode(new_records(PartitionAppend("t", 0, tails, 5)), Numbering(7, 1), Place("t", 0), False)
+    (read,) = read_batches(batch, 0)
+    assert (reads_as_sent(tails), tails_of(read.records, "auto", 64) == tails) == (same, same)

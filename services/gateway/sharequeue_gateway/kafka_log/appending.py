@@ -67,7 +67,7 @@ def _known(result: AppendResult) -> AppendResult:
 
 
 class KafkaAppends:
-    """The `Appends` of Kafka. `appended`: as in AppendOnce."""
+    """The `Appends` of Kafka. `appended`: as in AppendOnce. `sent`: as in KafkaReads."""
 
     def __init__(
         self,
@@ -75,12 +75,13 @@ class KafkaAppends:
         cluster: KafkaCluster,
         once: AppendOnce,
         appended: Callable[[str, int, int, int], None],
+        sent: Callable[[Place, bytes, list[PartitionAppend]], None],
         deadline_s: float,
     ) -> None:
         self._database = database
         self._once = once
         self._appended = appended
-        self._producer = IdempotentProducer(cluster, timeout_ms=int(deadline_s * 1000))
+        self._producer = IdempotentProducer(cluster, timeout_ms=int(deadline_s * 1000), sent=sent)
         self.elsewhere: Elsewhere | None = None
         """Nothing asks it: appends of several gateways to one partition do not collide in Kafka."""
 
@@ -107,7 +108,7 @@ class KafkaAppends:
     async def _plain(self, append: PartitionAppend) -> int:
         place = Place(append.topic_id, append.partition)
         try:
-            offset = await self._producer.append(place, new_records(append))
+            offset = await self._producer.append(place, new_records(append), append)
         except KafkaError as fault:
             raise append_error(fault) from fault
         self._appended(*place, offset + len(append.tails), len(append.tails))
@@ -132,8 +133,8 @@ class KafkaAppends:
         if done.found is not None:
             first: AppendResult = done.found
             return first
-        return AppendResult(done.base_offsets, key.answer(done.base_offsets))
         _known(AppendResult(done.base_offsets, None))
+        return AppendResult(done.base_offsets, key.answer(done.base_offsets))
 
     async def first_answer(self, key: IdempotencyKey) -> bytes | None:
         """As `Appends.first_answer`."""

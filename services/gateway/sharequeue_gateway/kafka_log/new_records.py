@@ -12,6 +12,7 @@ import msgspec
 
 from sharequeue_gateway.record_log.log import PartitionAppend
 from sharequeue_http.forms import nesting
+from sharequeue_kafka.batches import make
 from sharequeue_kafka.producing import NewRecord
 
 VALUE_HEADER: Final = "sharequeue.value"
@@ -21,7 +22,7 @@ APPEND_HEADER: Final = "sharequeue.append"
 _NULL: Final = b"null"
 
 
-class _Tail(msgspec.Struct):
+class _Tail(msgspec.Struct, gc=False):
     timestamp_ms: int
     key: str | None = None
     key_base64: str | None = None
@@ -48,7 +49,7 @@ def new_records(append: PartitionAppend, intent_id: str | None = None) -> list[N
 def _new_record(found: _Tail, named: Sequence[tuple[str, bytes | None]]) -> NewRecord:
     value: bytes | None = bytes(found.value)
     if found.key is found.key_base64 is found.value_base64 is None and not found.headers and value != _NULL:
-        return NewRecord(None, value, named, found.timestamp_ms)
+        return make(NewRecord, (None, value, named, found.timestamp_ms))
     key = None if found.key is None else found.key.encode()
     if found.key_base64 is not None:
         key = base64.b64decode(found.key_base64)

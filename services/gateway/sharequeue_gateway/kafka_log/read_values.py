@@ -19,6 +19,8 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_http.forms import nesting
 from sharequeue_kafka.batches import KafkaRecord, ReadBatch
 
+JSON: Final = frozenset({"auto", "json"})
+"""The formats of which JSON is a `value`."""
 _OURS: Final = frozenset({VALUE_HEADER, APPEND_HEADER})
 _NO_KEY: Final = b',"key":null'
 _encode: Final = msgspec.json.Encoder().encode
@@ -44,7 +46,7 @@ def batch_of(read: ReadBatch, value_format: str, max_depth: int) -> RecordBatch:
 def tails_of(records: Sequence[KafkaRecord], value_format: str, max_depth: int) -> list[bytes]:
     """The tails of records of one topic."""
     values = [b"null" if record.value is None else record.value for record in records]
-    json = value_format in ("auto", "json") and _all_json(values, max_depth)
+    json = value_format in JSON and _all_json(values, max_depth)
     return [
         b',"timestamp_ms":%d%b,"value":%b}'
         % (record.timestamp_ms, _NO_KEY if record.key is None else _key(record.key), value)
@@ -52,6 +54,12 @@ def tails_of(records: Sequence[KafkaRecord], value_format: str, max_depth: int) 
         else _tail(record, value_format, max_depth)
         for record, value in zip(records, values, strict=True)
     ]
+
+
+def reads_as_sent(tails: Sequence[bytes]) -> bool:
+    """Return whether records of these tails surely have the same tails when they are read, in a format of JSON."""
+    text = b"".join(tails)
+    return b'_base64":' not in text and b'"sharequeue.' not in text
 
 
 def _tail(record: KafkaRecord, value_format: str, max_depth: int) -> bytes:

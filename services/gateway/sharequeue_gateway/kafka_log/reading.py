@@ -3,6 +3,8 @@
     Following ──▶ learn ──▶ memory (ends, recent batches) ──▶ LogListener: fetches that wait wake up
     read ──▶ memory, or one Fetch at each offset ──▶ memory
 
+The records of a batch that this gateway has sent are not read: memory has the bytes that they were made of.
+
 A reader of committed records has other batches: without those of aborted transactions, up to the last stable offset.
 Memory keeps them as another partition, whose number is the complement (`~partition`). Its log end is the last stable
 offset.
@@ -12,15 +14,15 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.kafka_log.faults import storage_error
-from sharequeue_gateway.kafka_log.read_values import batch_of
+from sharequeue_gateway.kafka_log.read_values import JSON, batch_of, reads_as_sent
 from sharequeue_gateway.kafka_log.truncations import Last, Restart, Truncations
-from sharequeue_gateway.record_log.log import LogListener, Offsets, ReadResult, below_log_start
+from sharequeue_gateway.record_log.log import LogListener, Offsets, PartitionAppend, ReadResult, below_log_start
 from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.reading.read_room import ReadRoom, ahead_of, within
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -32,6 +34,20 @@ from sharequeue_kafka.following import Following
 
 GONE: Final = ("UNKNOWN_TOPIC_ID", "UNKNOWN_TOPIC_OR_PARTITION")
 NO_OFFSETS: Final = Offsets(0, 0, 0)
+MOST_SENT: Final = 64
+"""The batches remembered, each of another partition and of at most MOST_SENT_BYTES."""
+MOST_SENT_BYTES: Final = 65_536
+
+
+class Sent(NamedTuple):
+    """A batch that this gateway has sent, and what a fetch sends of its records."""
+
+    batch: bytes
+    tails: list[bytes]
+    max_timestamp_ms: int
+
+
+NOT_SENT: Final = Sent(b"", [], 0)
 
 
 class KafkaReads:
@@ -62,6 +78,7 @@ class KafkaReads:
         self.following: Final = Following(cluster, self._moved)
         self._under_way: dict[tuple[TopicIdPartition, int], asyncio.Task[Sequence[RecordBatch]]] = {}
         """The Fetches that wait for their answer, by partition of memory and offset."""
+        self._sent: dict[TopicIdPartition, Sent] = {}
 
     async def run(self) -> None:
         """Follow the logs that are used. Never returns."""
@@ -91,12 +108,21 @@ class KafkaReads:
         if changed:
             self._listener.changed(*place, start, self.cache.log_end_offset(place))
 
+    def sent(self, place: TopicIdPartition, batch: bytes, appends: list[PartitionAppend]) -> None:
+        """Remember a batch that goes to Kafka, made of these appends, for when it comes back."""
+        self._sent.pop(place, None)
+        tails = [tail for append in appends for tail in append.tails]
+        if len(batch) <= MOST_SENT_BYTES and reads_as_sent(tails):
+            self._sent[place] = Sent(batch, tails, max(append.max_timestamp_ms for append in appends))
+        if len(self._sent) > MOST_SENT:
+            del self._sent[next(iter(self._sent))]
+
     def _moved(self, part: FetchedPart) -> None:
         """A log that is followed has news."""
         place: TopicIdPartition = part.place
         if part.batches:
             with suppress(KafkaError):  # whoever reads the batches meets it
-                for batch in self._decoded(place, read_batches(part.batches, 0)):
+                for batch in self._decoded(place, self._batches(place, part)):
                     if batch.last_offset < part.high_watermark:
                         self.cache.add(place, batch)
         self.learn(place, part.log_start, part.high_watermark, part.last_stable)
@@ -211,8 +237,7 @@ class KafkaReads:
         try:
             part = await self._fetching.fetch(Place(*place), offset, ahead, committed)
             end = part.last_stable if committed else part.high_watermark
-            read = _without_holes(read_batches(part.batches, 0, part.aborted), offset, end)
-            batches = self._decoded(place, read)
+            batches = self._decoded(place, _without_holes(self._batches(place, part), offset, end))
         except KafkaError as fault:
             if fault.code != OFFSET_OUT_OF_RANGE:
                 raise storage_error(fault) from fault
@@ -224,11 +249,22 @@ class KafkaReads:
         self.learn(place, part.log_start, part.high_watermark, part.last_stable)
         return [self.cache.add(kept, batch) for batch in batches] if keep else batches
 
+    def _batches(self, place: TopicIdPartition, part: FetchedPart) -> Iterable[ReadBatch]:
+        sent = self._sent.get(place, NOT_SENT) if self._values(place[0]) in JSON else NOT_SENT
+        return read_batches(part.batches, 0, part.aborted, sent.batch)
+
     def _decoded(self, place: TopicIdPartition, read: Iterable[ReadBatch]) -> list[RecordBatch]:
         read = list(read)
-        self.truncations.note(place, [Last(each.leader_epoch, each.last_offset + 1) for each in read if each.records])
-        value_format = self._values(place[0])
-        return [batch_of(each, value_format, self._max_depth) for each in read]
+        self.truncations.note(
+            place, [Last(each.leader_epoch, each.last_offset + 1) for each in read if each.records or each.sent]
+        )
+        value_format, (_, tails, newest) = self._values(place[0]), self._sent.get(place, NOT_SENT)
+        return [
+            RecordBatch.encode(each.first_offset, tails, newest)
+            if each.sent
+            else batch_of(each, value_format, self._max_depth)
+            for each in read
+        ]
 
 
 def _committed(place: TopicIdPartition) -> TopicIdPartition:
