@@ -6,14 +6,15 @@ SHAREQUEUE_TEST_KAFKA_VERSION=3.9.1 runs the tests on an older broker.
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Final
+
+from sharequeue.stack.process import free_port
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
@@ -46,14 +47,6 @@ def jars(version: str = VERSION) -> Path:
     return folder
 
 
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 class Brokers:
     """A cluster in the folder `home`: brokers 1 ... `count`, each of them a controller too. Close it.
 
@@ -71,7 +64,7 @@ class Brokers:
     ) -> None:
         self._protocol, self._scram = protocol, scram
         self._home, self.jars, self._count = home, jars(version), count
-        ports = free_ports(2 * count)
+        ports = [free_port(self) for _ in range(2 * count)]  # held: a connection that took one would keep a broker away
         self._ports, self._controllers = ports[:count], ports[count:]
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._logs: dict[int, IO[bytes]] = {}

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -118,3 +119,13 @@ def test_a_key_appends_once_while_gateways_and_broker_are_killed_and_paused(
     violations = list(produced_is_kept(Known(history)))
     assert not violations, f"seed {seed}: {report(history, violations)}\n" + "\n".join(kafka.skipped_ends())
     assert not run.nemesis.complaints, "\n".join(run.nemesis.complaints)
+
+
+def test_no_other_program_takes_the_port_of_a_broker_that_was_killed(kafka: Brokers) -> None:
+    host, port = kafka.address.split(":")
+    kafka.kill(1)
+    try:
+        with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+            other.bind((host, int(port)))
+    finally:
+        kafka.start(1)
