@@ -22,7 +22,7 @@ class Driver:
             for tool in [*Path("/usr/bin").iterdir(), *Path("/bin").iterdir()]:
                 if not tool.name.startswith("java") and not (tools / tool.name).is_symlink():
                     (tools / tool.name).symlink_to(tool)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "PYSPARK", "SPARK"))}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("JAVA")}
         self._errors = directory / "driver.log"
         with self._errors.open("ab") as errors:
             self.process = subprocess.Popen(

@@ -62,7 +62,7 @@ class Cluster:
                 place = place_of(package)
                 (nodes / place.name).symlink_to(place)
         self.python = directory / "python"
-        self.python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{nodes}" exec {sys.executable} -S "$@"\n')
+        self.python.write_text(f'#!/bin/sh\nPYTHONPATH="{nodes}:$PYTHONPATH" exec {sys.executable} -S "$@"\n')
         self.python.chmod(0o755)
 
     def start(self) -> None:
