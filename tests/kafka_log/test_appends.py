@@ -5,7 +5,7 @@ import gc
 import json
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,11 +13,12 @@ from sharequeue_gateway.kafka_log import intent_store, once
 from sharequeue_gateway.kafka_log.log import KafkaRecordLog
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 
+from sharequeue.protocol.errors import StorageError
 from sharequeue.repeats import Every
 from sharequeue_http.forms.errors import ApiError, InvalidRequest, RequestTimedOut, TooLarge
 from sharequeue_kafka.cluster import Place
 from sharequeue_kafka.errors import KafkaError
-from sharequeue_kafka.transactions import Lane, TransactionalSlots
+from sharequeue_kafka.transactions import Lane, Slot, TransactionalSlots
 from tests.kafka_log.brokers import Brokers
 from tests.kafka_log.clusters import cluster_of, foreign, new_topic, read
 from tests.kafka_log.record_logs import open_log
@@ -173,6 +174,44 @@ def test_a_fenced_append_writes_nothing(kafka: Brokers, database: str, monkeypat
             assert (await first).answer == second.answer == b'{"offset":0}'
             assert len(await read(cluster, place, committed=True)) == len(TAILS)
             assert [fault.definite for fault in faults] == [True]
+
+    run(play())
+
+
+def test_a_repeat_completes_an_append_that_kafka_has_ended_in_one_partition_only(
+    kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Kafka 4.4 may when a broker is killed that has confirmed the commit. A request of other records does not."""
+
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster, open_log(kafka, database) as one, open_log(kafka, database) as two:
+            _, places = await new_topic(cluster, 2)
+            append = one.once._slots.append
+
+            async def append_in_part(slot: Slot, parts: Mapping[Place, Any], **named: Any) -> Any:
+                await append(slot, {places[1]: parts[places[1]]}, **named)
+                raise Killed
+
+            def answer_of(ends: Sequence[int]) -> bytes:
+                return b'{"offset":%d} {"offset":%d}' % tuple(ends)
+
+            async def ask(log: KafkaRecordLog, body: bytes = b"1") -> AppendResult:
+                both = [PartitionAppend(*place, list(TAILS), 2) for place in places]
+                key = IdempotencyKey("", "/p", places[0].topic_id, "part", body, answer_of)
+                return await log.appender.append(both, key)
+
+            monkeypatch.setattr(one.once._slots, "append", append_in_part)
+            with pytest.raises(Killed):
+                await ask(one)
+            ((left, _),) = await two.database.query(intent_store.find_old, 0, 9)
+            with pytest.raises(StorageError, match="in some partitions only"):
+                await two.once.settle(left, 1.0)
+            monkeypatch.setattr(once, "GRACE_MS", 0)
+            with pytest.raises(StorageError, match="in some partitions only"):
+                await ask(two, b"2")
+            assert (await ask(two)).answer == answer_of([0, 0])
+            assert [len(await read(cluster, place, committed=True)) for place in places] == [2, 2]
+            assert await two.database.query(intent_store.find_old, 0, 9) == []
 
     run(play())
 

@@ -22,7 +22,7 @@ from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.capabilities import SCHEDULED_RECORDS
+from sharequeue.protocol.capabilities import Capability
 from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest
 from sharequeue.protocol.messages.operations import ServiceDescription
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
@@ -257,7 +257,7 @@ async def prepare(settings: Settings) -> Service:
         leading.append_news.publish,
         partial(leading.append_news.listen, record_log.hear_of),
         leading.retention.run,
-        *((leading.mover.run,) if SCHEDULED_RECORDS in record_log.capabilities else ()),
+        *((leading.mover.run,) if Capability.SCHEDULED_RECORDS in record_log.capabilities else ()),
     )
 
     async def close() -> None:

@@ -49,6 +49,19 @@ async def find_old(connection: Connection, least_age_ms: int, most: int) -> list
     return [_open(row) for row in rows]
 
 
+async def move(connection: Connection, intent: Intent, moved: Intent) -> bool:
+    """Give an intent to another producer; its age begins again. Returns: False if another one has done that."""
+    given = await connection.fetchval(
+        """UPDATE log.append_intents SET transactional_id = $1, producer_id = $2, producer_epoch = $3,
+             began_at = clock_timestamp()
+           WHERE subject = $4 AND intent_id = $5 AND transactional_id = $6 AND producer_epoch = $7 RETURNING 1""",
+        *moved[2:5],
+        *intent[:3],
+        intent.epoch,
+    )
+    return given is not None
+
+
 async def remove(connection: Connection, intent: Intent) -> bool:
     """Remove an intent. Returns: False if another one has done that."""
     removed = await connection.fetchval(

@@ -152,7 +152,7 @@ class AppendOnce:
         if found is not None:
             return Done((), found)
         if not begun:
-            await self._settle_earlier(wanted.subject)
+            await self._settle_earlier(wanted)
             return None
         records = {
             place: new_records(append, intent.intent_id) for place, append in zip(places, wanted.appends, strict=True)
@@ -160,12 +160,12 @@ class AppendOnce:
         try:
             offsets = await self._slots.append(slot, records, alone=alone)
         except KafkaError as fault:
-            return await self._failed(intent, fault)
+            return await self._failed(intent, fault, wanted)
         base_offsets = [offsets[place] for place in places]
-        await self._await_markers(places, intent, base_offsets)
+        await self._await_markers(places, intent.parts, base_offsets)
         return Done(base_offsets) if await self._end(intent, base_offsets) else None
 
-    async def _await_markers(self, places: Sequence[Place], intent: Intent, base_offsets: Sequence[int]) -> None:
+    async def _await_markers(self, places: Sequence[Place], parts: Sequence[Part], base_offsets: Sequence[int]) -> None:
         """Wait until the end of the transaction is in each log: a broker that dies after it has confirmed a commit may
         come back without that. Records of ours at the last stable offset have no end yet. If an open transaction of
         another producer lies before them, nobody sees theirs, and nothing waits.
@@ -175,7 +175,7 @@ class AppendOnce:
         tries = Tries(INTENT, self._deadline_s / 2)
         ours = [
             (place, range(base, base + part.records))
-            for place, base, part in zip(places, base_offsets, intent.parts, strict=True)
+            for place, base, part in zip(places, base_offsets, parts, strict=True)
         ]
         try:
             while True:
@@ -191,7 +191,7 @@ class AppendOnce:
                 f"Kafka has confirmed the append, and does not show it yet: repeat it ({fault})"
             ) from fault
 
-    async def _failed(self, intent: Intent, fault: KafkaError) -> Done | None:
+    async def _failed(self, intent: Intent, fault: KafkaError, wanted: Wanted) -> Done | None:
         """Find out what became of an append that failed. Returns and raises: as `_try`."""
         if fault.definite:
             await self._database.query(intent_store.remove, intent)
@@ -199,29 +199,66 @@ class AppendOnce:
                 return None
             raise append_error(fault) from fault
         try:
-            base_offsets = await self.settle(intent, self._deadline_s / 2)
+            base_offsets = await self.settle(intent, self._deadline_s / 2, wanted)
         except (KafkaError, ApiError):
             raise append_error(fault) from fault
         return None if base_offsets is None else Done(base_offsets)
 
-    async def _settle_earlier(self, subject: int) -> None:
-        found: intent_store.OpenIntent | None = await self._database.query(intent_store.find, subject)
+    async def _settle_earlier(self, wanted: Wanted) -> None:
+        found: intent_store.OpenIntent | None = await self._database.query(intent_store.find, wanted.subject)
         if found is not None and found.age_ms >= GRACE_MS:
-            await self.settle(found.intent, self._deadline_s / 2)
+            await self.settle(found.intent, self._deadline_s / 2, wanted)
 
-    async def settle(self, intent: Intent, patience_s: float) -> Sequence[int] | None:
+    async def settle(self, intent: Intent, patience_s: float, wanted: Wanted | None = None) -> Sequence[int] | None:
         """Fence the producer of an intent, find out whether it has appended, and write the outcome.
 
+        `wanted`: the same append again, whose records complete one that is there in part.
+
         Returns: the base offsets; none of them: as `_look`; None: nothing was appended. Raises: KafkaError;
-        StorageError: not known within `patience_s`.
+        StorageError: not known within `patience_s`, or only `wanted` can complete it.
         """
         await fence(self._cluster, intent.transactional_id)
-        base_offsets = await self._look(intent, patience_s)
-        if base_offsets is None:
+        found = await self._look(intent, patience_s)
+        if found is None:
             await self._database.query(intent_store.remove, intent)
-        else:
-            await self._end(intent, base_offsets)
+            return None
+        base_offsets = [offset for offset in found if offset is not None]
+        if len(base_offsets) < len(found):
+            return await self._complete(intent, found, wanted)
+        await self._end(intent, base_offsets)
         return base_offsets
+
+    async def _complete(
+        self, intent: Intent, found: Sequence[int | None], wanted: Wanted | None
+    ) -> Sequence[int] | None:
+        """Append the parts that were not found, under the same intent with another producer.
+
+        Kafka 4.4 can lose the markers of a transaction in all its partitions; the producer's next transaction in each
+        of them, by its own outcome, then commits or aborts the records there.
+        """
+        if wanted is None or wanted.outcome != intent.outcome:
+            raise StorageError("Kafka has ended a transaction in some partitions only: the same request completes it")
+        slot = await self._slots.take()
+        moved = intent._replace(transactional_id=slot.transactional_id, producer_id=slot.producer_id, epoch=slot.epoch)
+        if not await self._database.query(intent_store.move, intent, moved):
+            return None
+        lacking = [
+            (Place(intent.topic_id, part.partition), part, append)
+            for part, append, offset in zip(intent.parts, wanted.appends, found, strict=True)
+            if offset is None
+        ]
+        places = [place for place, _, _ in lacking]
+        records = {place: new_records(append, intent.intent_id) for place, _, append in lacking}
+        try:
+            appended = await self._slots.append(slot, records)
+        except KafkaError as fault:
+            raise append_error(fault) from fault
+        await self._await_markers(places, [part for _, part, _ in lacking], [appended[place] for place in places])
+        base_offsets = [
+            appended[Place(intent.topic_id, part.partition)] if offset is None else offset
+            for part, offset in zip(intent.parts, found, strict=True)
+        ]
+        return base_offsets if await self._end(moved, base_offsets) else None
 
     async def _end(self, intent: Intent, base_offsets: Sequence[int]) -> bool:
         """The records of an intent are in Kafka: write the outcome. Returns: False: another one has done that."""
@@ -248,11 +285,11 @@ class AppendOnce:
             ends[place] = end
         return ends
 
-    async def _look(self, intent: Intent, patience_s: float) -> Sequence[int] | None:
+    async def _look(self, intent: Intent, patience_s: float) -> Sequence[int | None] | None:
         """Look for the records of an intent whose producer is fenced. A deleted topic has none.
 
-        Returns: the base offsets; none of them: retention has passed the noted ends, and nobody knows whether there
-        were records; None: there are none.
+        Returns: the base offset of each part, or None where it is not; none of them: retention has passed the noted
+        ends, and nobody knows whether there were records; None: there are none.
         """
         places = [Place(intent.topic_id, part.partition) for part in intent.parts]
         tries = Tries(INTENT, patience_s)
@@ -273,11 +310,14 @@ class AppendOnce:
             if fault.name in MISSING:
                 return None
             raise
+        # what retention may have removed of an append that is there in part was there, at its noted end or above
+        removed = [starts[place].offset > part.end for place, part in zip(places, intent.parts, strict=True)]
         if all(offset is None for offset in found):
-            removed = all(starts[place].offset > part.end for place, part in zip(places, intent.parts, strict=True))
-            return () if removed and intent.kind is Kind.KEYED else None
-        # one transaction wrote all records: a part without them lost them since, and had them at its noted end or above
-        return [part.end if offset is None else offset for offset, part in zip(found, intent.parts, strict=True)]
+            return () if all(removed) and intent.kind is Kind.KEYED else None
+        return [
+            part.end if offset is None and gone else offset
+            for offset, part, gone in zip(found, intent.parts, removed, strict=True)
+        ]
 
     async def _stable(self, places: Sequence[Place]) -> dict[Place, LogOffset]:
         return await self._ends(places, committed=True)
