@@ -81,12 +81,13 @@ class RoutedAcknowledger:
     ) -> None:
         """Acknowledge the indexes `left` at their leaders. Repeat those that moved, as LEADER_MOVED says.
 
-        A repeat finds its records finished if the try without an answer was durable: it was applied.
+        A repeat may find its records finished: by the try without an answer, or because their lock ended before that.
+        Nobody knows which, so the outcome stays unknown.
         """
         tries = Tries(LEADER_MOVED)
-        doubted: set[int] = set()
+        doubted: dict[int, AcknowledgementResult] = {}
         while left:
-            doubted.update(index for index in left if results[index].status == "unknown")
+            doubted.update((index, results[index]) for index in left if results[index].status == "unknown")
             split = await self._split(group_id, acknowledgements, left, renew)
             work = [
                 self._at(node, group_id, member_id, acknowledgements, results, indexes, atomic, renew, seen)
@@ -96,10 +97,10 @@ class RoutedAcknowledger:
                 await asyncio.gather(*work)
             else:
                 await work[0]
-            for index in doubted:
-                if results[index].status == "ignored" and not _renews(acknowledgements[index]):
-                    results[index] = APPLIED
             left = [index for index in left if _try_again(acknowledgements[index], results[index])]
+            for index, unknown in doubted.items():
+                if results[index].status == "ignored" and not _renews(acknowledgements[index]):
+                    results[index] = unknown
             if not left:
                 return
             self._routing.cluster.look_again()
