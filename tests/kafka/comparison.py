@@ -227,6 +227,8 @@ class Comparison:
                 self._aborted.append(set())
             case Remake(partitions):
                 self._remake(partitions)
+            case Restart() if LATE in self._groups:
+                self._begin(LATE)  # Kafka has forgotten the beginning of a partition of which nothing was settled
             case Compare():
                 self._compare()
 
