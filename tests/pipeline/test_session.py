@@ -104,6 +104,23 @@ def test_an_older_spark_is_refused_in_one_line() -> None:
         check("3.5.9")
 
 
+IMPORTED = """
+import pyspark
+from sharequeue_pipeline import session
+spark = session(master="local[1]")
+print("imported:", spark.range(1).rdd.map(lambda row: __import__("pyspark").__file__).first() == pyspark.__file__)
+"""
+
+
+@pytest.mark.soak
+def test_workers_import_the_installed_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the archive in Spark's own home each worker would compile it again."""
+    for set_here in ("SPARK_HOME", "PYSPARK_PYTHON"):
+        monkeypatch.delenv(set_here, raising=False)
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout.split() == ["imported:", "True"], done.stderr
+
+
 @pytest.mark.soak
 def test_a_session_uses_unix_sockets_unless_it_is_told_otherwise() -> None:
     """A program of its own for each: Java reads the setting when it starts."""
