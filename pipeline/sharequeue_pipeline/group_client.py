@@ -127,9 +127,13 @@ class GroupClient(GatewayClient):
             if batch.delivery_state == "AVAILABLE" and batch.delivery_count and (batch.available_at_ms or 0) < until_ms
         ]
 
-    def removed_unread(self, group: str, topics: Iterable[str]) -> int:
-        """Return how many offsets of topics left the log before the group got them, as far as its leaders know."""
-        return sum(entry.removed_unread for entry in self.in_flight(group, topics))
+    def removed_unread(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+        """Return how many offsets of each partition left the log before the group got them, as far as its leaders know.
+
+        Partitions that lost none are left out.
+        """
+        found = self.in_flight(group, topics)
+        return {(entry.topic, entry.partition): entry.removed_unread for entry in found if entry.removed_unread}
 
     def in_flight(self, group: str, topics: Iterable[str]) -> Iterator[InFlightPartition]:
         """The partitions of topics with a group's records in flight; none if there is no such group or topic."""

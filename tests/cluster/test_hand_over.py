@@ -94,6 +94,33 @@ def test_locks_expire_after_their_leader_died_without_a_fetch(
     assert {batch["delivery_count"] for entry in of_victim for batch in entry["batches"]} == {1}
 
 
+def test_the_next_leader_knows_what_left_the_log_unread(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str, topic_id: str
+) -> None:
+    """The count is stored with the start offset that follows the log start."""
+    victim = victim_of(cluster, name, topic_id)
+    partition = led_by(cluster, name, topic_id, victim)[0]
+    asked = {"topic_partitions": [{"topic": name, "partitions": [partition]}], "max_wait_ms": 0}
+
+    def removed() -> int:
+        listed = clients[0].get(f"/v1/share-groups/{name}/in-flight").json()["partitions"]
+        return sum(entry.get("removed_unread", 0) for entry in listed)
+
+    first = fetch(clients[0], name, **asked, max_records=5, acquire_mode="record_limit")
+    last = fetch(clients[0], name, **asked, max_records=5, acquire_mode="record_limit")
+    acknowledge(clients[0], name, first, "release")
+    deleted = {"partitions": [{"partition": partition, "before_offset": 5}]}
+    leader = clients[cluster.gateways.index(victim)]  # it follows the log start at once
+    assert leader.post(f"/v1/topics/{name}/delete-records", json=deleted).status_code == 200
+    assert removed() == 5
+    acknowledge(clients[0], name, last)
+    victim.kill()
+    cluster.wait_until_known(others(cluster, victim))
+    produce(clients[0], name, partition, 1)
+    assert places(fetch(clients[0], name, **asked)) == {(partition, 10)}
+    assert removed() == 5
+
+
 @pytest.mark.parametrize("there", [1, 2], ids=["the one asked leads all", "another one leads all"])
 def test_a_poll_survives_when_leadership_of_some_partitions_moves(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str, there: int

@@ -53,6 +53,7 @@ class Shard:
         *,
         annotations: Sequence[StateAnnotation] = (),
         topic: Decision | None = None,
+        removed_unread: int = 0,
     ) -> int:
         request = PartitionState(
             partition=0,
@@ -60,6 +61,7 @@ class Shard:
             leader_epoch=leader,
             start_offset=start,
             delivery_complete_count=count,
+            removed_unread=removed_unread,
             state=written([StateBatch(*batch) for batch in batches], annotations),
         )
         return self.apply(shard.write(self.state, request, topic, self.limit, self.now_ms)).error_code
@@ -523,3 +525,19 @@ def test_a_batch_that_names_no_text_is_refused(place: int) -> None:
     refused = shard.form_fault("t", request, leader_epoch=True, state_epoch=True)
     assert refused is not None
     assert refused.result.error_message == f"a batch names the text {place} of 1"
+
+
+def test_what_left_the_log_unread_is_kept_through_resets_and_snapshots() -> None:
+    """The count never falls, and goes with the state."""
+    key = Shard(limit=2)
+    key.init(1, 0)
+    assert key.write(1, 1, 5, 0, removed_unread=3) == 0
+    assert key.write(1, 1, 6, 0) == 0
+    assert key.read(2).removed_unread == 3
+    assert key.kinds()[-2:] == [UPDATE, SNAPSHOT]
+    assert key.write(1, 2, 9, 0, removed_unread=4) == 0
+    key.init(2, 0)
+    assert key.read(3).removed_unread == 4
+    key.delete()
+    key.init(3, 0)
+    assert key.read(4).removed_unread == 0

@@ -406,3 +406,8 @@ def test_records_that_were_deleted_unread_are_noticed(stack: Stack, gateway: Gat
     last = lenient.latestOffset(again, LIMIT)
     lenient.stop()
     assert (offset["lost"], again["lost"], last["lost"]) == (0, 8, 8)
+    ahead = last | {"removed": {name: {"0": 9}, f"{name}-gone": {"0": 5}}}
+    gateway.produce(name, {"id": 1})
+    follower = stream_reader(stack, name)
+    assert follower.latestOffset(ahead, LIMIT)["removed"] == ahead["removed"], "a leader that counts less is behind"
+    follower.stop()

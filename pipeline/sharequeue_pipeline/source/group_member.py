@@ -167,21 +167,24 @@ class GroupMember:
                 raise PipelineError(f"{text}; set failOnDataLoss=false to go on like that")
             log.warning(text)
 
-    def removed(self, offset: dict[str, Any]) -> int:
-        """Count what left the log unread since the last batch. Returns: the count that the leaders have now.
+    def removed(self, offset: dict[str, Any]) -> dict[str, dict[str, int]]:
+        """Count what left the log unread since the last batch. Returns: what left so far, by topic and partition.
 
-        A new leader counts from 0. Raises: PipelineError: something left (failOnDataLoss).
+        A leader that has not followed the log start yet counts less than an earlier leader did.
+        Raises: PipelineError: something left (failOnDataLoss).
         """
-        removed = self._gateway.removed_unread(self._group, self._names())
-        before = offset.get("removed", removed)
-        new = removed - before if removed >= before else removed
+        found = self._gateway.removed_unread(self._group, self._names())
+        if "removed" not in offset:
+            return ranges.by_topic(found)
+        before = {(topic, int(p)): count for topic, of in offset["removed"].items() for p, count in of.items()}
+        new = {place: count - before.get(place, 0) for place, count in found.items() if count > before.get(place, 0)}
         if new:
-            text = f"{new} offsets were deleted before group {self._group} read them"
+            text = f"{sum(new.values())} offsets were deleted before group {self._group} read them"
             if self._options.fail_on_data_loss:
                 raise PipelineError(f"{text}; set failOnDataLoss=false to read on without them")
             log.warning(text)
-            self._lost += new
-        return removed
+            self._lost += sum(new.values())
+        return ranges.by_topic({**before, **{place: found[place] for place in new}})
 
     def isolate(self) -> None:
         """Read the records that were delivered before this process in pieces:

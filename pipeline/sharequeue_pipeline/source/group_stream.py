@@ -2,7 +2,7 @@
 
 An offset holds what one micro-batch acquired, so Spark's own write-ahead log has it before the batch runs:
 
-    {"group": "billing", "member_id": …, "batch": 7, "lost": 0, "removed": 0, "isolating": 0, "raised": [2000, 100000],
+    {"group": "billing", "member_id": …, "batch": 7, "lost": 0, "removed": {}, "isolating": 0, "raised": [2000, 100000],
      "ranges": {"orders/4799b8f4-…": {"0": "17-2016:1"}}}
 
 Spark passes the offset of the last finished batch to `latestOffset`. The reader accepts the ranges of that batch there,

@@ -132,8 +132,7 @@ class InFlightPartition(Response):
     """The bound that makes new records wait: the name of its setting, or `runs` or `span` of the window. Absent without
     one."""
     removed_unread: AnyInt64 = 0
-    """How many offsets left the log before the group got them, or while they waited for another delivery, since the
-    present leader of the share-partition loaded it."""
+    """How many offsets left the log before the group got them, or while they waited for another delivery."""
 
 
 class ListInFlightResponse(Response):

@@ -22,6 +22,7 @@ class PartitionState(Struct, omit_defaults=True, kw_only=True):
     leader_epoch: int | None = None
     start_offset: int = -1
     delivery_complete_count: int = -1
+    removed_unread: int = 0
     from_offset: int = 0
     version: int = -1
     store: str = ""
@@ -65,6 +66,7 @@ class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     leader_epoch: int | None = None
     start_offset: int | None = None
     delivery_complete_count: int | None = None
+    removed_unread: int = 0
     unfinished_offset: int | None = None
     next_offset: int | None = None
     version: int | None = None

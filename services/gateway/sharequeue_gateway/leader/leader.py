@@ -162,6 +162,7 @@ class Leader:
         if known is not None:
             return self._persister.outcome(known)
         led.writes += 1
+        write.removed_unread = led.machine.removed_unread
         if not led.fenced:
             self._led.timed[led] = 0
         pending = self._under_way[id(write)] = self._persister.submit(led, write, ended)

@@ -386,6 +386,7 @@ def _group_state(led: LedSharePartition, writes: list[PendingWrite]) -> GroupSta
         leader_epoch=led.machine.leader_epoch,
         start_offset=last.start_offset,
         delivery_complete_count=last.delivery_complete_count,
+        removed_unread=last.removed_unread,
         version=led.version,
         store=led.store,
         state=last.state if len(writes) == 1 else joined([pending.write.state for pending in writes]),

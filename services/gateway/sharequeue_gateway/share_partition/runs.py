@@ -84,12 +84,13 @@ class StateWrite:
     pends: ClassVar[bool] = False
     decided: ClassVar[bool] = False
 
-    __slots__ = ("at_ms", "delivery_complete_count", "runs", "start_offset", "state")
+    __slots__ = ("at_ms", "delivery_complete_count", "removed_unread", "runs", "start_offset", "state")
 
     def __init__(self, start_offset: int, at_ms: int) -> None:
         self.start_offset = start_offset
         self.at_ms = at_ms
         self.delivery_complete_count = 0
+        self.removed_unread = 0
         self.state = StateBatches()
         self.runs: list[Run] = []
 

@@ -30,7 +30,8 @@ class Row(Struct, array_like=True, frozen=True, kw_only=True):
     """One row of the state log. An update holds what changed; a start offset or leader epoch of −1 is unchanged.
 
     `texts`: those that the batches name. Of an update: those that it adds to the table of the state. `parts`: how many
-    rows of the kind PART follow a snapshot.
+    rows of the kind PART follow a snapshot. `removed_unread`: how many offsets below the start offset left the log
+    before the group got them. It never falls.
     """
 
     kind: int
@@ -45,6 +46,7 @@ class Row(Struct, array_like=True, frozen=True, kw_only=True):
     batches: list[StateBatch] = []
     texts: list[str] = []
     parts: int = 0
+    removed_unread: int = 0
 
 
 class KeyState(Struct, frozen=True):
@@ -63,6 +65,7 @@ class KeyState(Struct, frozen=True):
     write_timestamp_ms: int = 0
     batches: list[StateBatch] = []
     texts: list[str] = []
+    removed_unread: int = 0
     updates: int = 0
     """Updates since the last snapshot that was due."""
     rows: int = 0
@@ -138,6 +141,7 @@ def replay(
         recorded_leader_epoch=max(state.recorded_leader_epoch, row.leader_epoch),
         start_offset=state.start_offset if row.start_offset == -1 else row.start_offset,
         delivery_complete_count=row.delivery_complete_count,
+        removed_unread=max(state.removed_unread, row.removed_unread),
         batches=batches,
         texts=[*state.texts, *row.texts] if row.texts else state.texts,
         updates=state.updates + 1,
@@ -174,6 +178,7 @@ def _snapshot(state: KeyState | None, row: Row, updates_per_snapshot: int, size:
         write_timestamp_ms=row.write_timestamp_ms,
         batches=row.batches,
         texts=row.texts,
+        removed_unread=row.removed_unread,
         updates=0 if state is None or due else state.updates,
         snapshot_bytes=size,
     )

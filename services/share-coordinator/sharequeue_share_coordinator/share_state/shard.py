@@ -119,6 +119,7 @@ def initialize(state: KeyState | None, request: PartitionState, topic: Decision 
         recorded_leader_epoch=-1 if state is None else state.recorded_leader_epoch,
         start_offset=request.start_offset,
         delivery_complete_count=0 if has_offset else UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
+        removed_unread=0 if state is None else state.removed_unread,
         create_timestamp_ms=now_ms,
         write_timestamp_ms=now_ms,
     )
@@ -169,6 +170,7 @@ def read(
         error_message=None,
         state_epoch=state.state_epoch,
         start_offset=state.start_offset,
+        removed_unread=state.removed_unread,
         next_offset=next_offset,
         version=version,
         store=store,
@@ -208,6 +210,7 @@ def write(
         return topic
     start_offset = max(request.start_offset, state.start_offset)
     count = _delivery_complete_count(state, request)
+    removed_unread = max(request.removed_unread, state.removed_unread)
     batches, texts = taken(request.state.batches, request.state.texts, state.texts)
     result = done(request.partition)
     result.store = store
@@ -220,6 +223,7 @@ def write(
             leader_epoch=raised,
             start_offset=start_offset,
             delivery_complete_count=count,
+            removed_unread=removed_unread,
             batches=batches,
             texts=texts,
         )
@@ -233,6 +237,7 @@ def write(
         recorded_leader_epoch=leader_epoch,
         start_offset=start_offset,
         delivery_complete_count=count,
+        removed_unread=removed_unread,
         batches=updated(state.batches, batches, start_offset),
         texts=[*state.texts, *texts],
         create_timestamp_ms=now_ms,
@@ -356,6 +361,7 @@ def _snapshot(state: KeyState, now_ms: int, *, leader_epoch: int) -> Row:
         recorded_leader_epoch=state.recorded_leader_epoch,
         start_offset=state.start_offset,
         delivery_complete_count=state.delivery_complete_count,
+        removed_unread=state.removed_unread,
         batches=state.batches,
         texts=state.texts,
         create_timestamp_ms=now_ms,

@@ -44,6 +44,7 @@ async def restored_from_pages(
     """
     batches, texts = await _whole(share_coordinator, key, first_page, leader_epoch)
     machine = SharePartition(config, start_offset, first_page.state_epoch or 0, leader_epoch, jitter_seed(key))
+    machine.removed_unread = first_page.removed_unread
     await slices.pause()
     for _ in Restoring(machine, texts, now_ms).restore(batches, locks):
         if slices.over():
