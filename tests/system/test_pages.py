@@ -181,14 +181,13 @@ def test_the_worker_settles_each_record_and_stops_at_sigterm(stack: Stack, tmp_p
     file = tmp_path / "worker.py"
     failing = 'print("a mail to", address, flush=True)'
     assert program.count(failing) == 1
-    slow = f'{failing}\n    if address == "slow":\n        stopped.wait()\n    if address == "fails":\n        raise OSError(address)'
-    waits = "import signal\nimport threading\nstopped = threading.Event()\nsignal.signal(signal.SIGUSR1, lambda *_: stopped.set())\n"
+    slow = f'{failing}\n    if address == "slow":\n        sys.stdin.readline()\n    if address == "fails":\n        raise OSError(address)'
     names = {
         "senders": "page-senders",
         "mails": "page-mails",
         PRINTED_URL: stack.url,
         failing: slow,
-        "import signal\n": waits,
+        "import signal\n": "import signal\nimport sys\n",
     }
     for shown, ours in names.items():
         assert shown in program
@@ -200,14 +199,14 @@ def test_the_worker_settles_each_record_and_stops_at_sigterm(stack: Stack, tmp_p
         assert http.patch("/share-groups/page-senders/config", json=later).status_code == 200
         records = {"records": [{"value": address} for address in addresses]}
         assert http.post("/topics/page-mails/records", json=records).status_code == 200
-        worker = subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE
+        worker = subprocess.Popen([sys.executable, str(file)], stdin=pipe, stdout=pipe, text=True)
         try:
             assert worker.stdout is not None
             lines = [worker.stdout.readline() for _ in range(3)]
             assert lines == ["a mail to ann\n", "a mail to fails\n", "a mail to slow\n"]
             worker.terminate()
-            worker.send_signal(signal.SIGUSR1)
-            assert worker.communicate(timeout=300)[0] == ""
+            assert worker.communicate("go on\n", timeout=300)[0] == ""
             assert worker.returncode == 0
         finally:
             worker.kill()
