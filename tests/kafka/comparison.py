@@ -227,8 +227,8 @@ class Comparison:
                 self._aborted.append(set())
             case Remake(partitions):
                 self._remake(partitions)
-            case Restart() if LATE in self._groups:
-                self._begin(LATE)  # Kafka has forgotten the beginning of a partition of which nothing was settled
+            case Restart() if LATE in self._groups and self._waits_at_the_end(LATE):
+                self._begin(LATE)  # Kafka has forgotten where it begins: it stores that with the first settled record
             case Compare():
                 self._compare()
 
@@ -237,6 +237,11 @@ class Comparison:
         for partition, end in enumerate(self.kafka.side.ends().log_end):
             self._begins[LATE, partition] = end
         self._begin(LATE)
+
+    def _waits_at_the_end(self, group: str) -> bool:
+        """Return whether nothing was produced since the group began."""
+        ends = self.kafka.side.ends().log_end
+        return all(self._begins[group, partition] == end for partition, end in enumerate(ends))
 
     def _expire(self, group: str) -> None:
         both = self.kafka, self.sharequeue
