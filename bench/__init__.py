@@ -2,6 +2,7 @@
 
     python -m bench            throughput beside Redis Streams and PGMQ (`make bench`); workloads.py, queues.py
     python -m bench.hostile    the largest requests of one client: CPU, stalls, memory (`make hostile`)
+    python -m bench.named      fetches by the number of partitions that they name: the gateway's CPU, and its bar
     python -m bench.gateways   one hot partition, and eight topics, through one to three gateways
     python -m bench.kafka      W2 beside Kafka's own share consumer; needs Java with Maven
     python -m bench.kafka_log  the log in Kafka beside the log in PostgreSQL and Kafka's share consumer; needs Java, too

@@ -1,14 +1,25 @@
 """Whose turn it is: no pattern of fetches passes a share-partition over for long, here or over several leaders."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sharequeue_gateway.share_partition.fetch_limits import rotate
-from sharequeue_gateway.share_partition.turns import Turns, by_level, by_priority, in_turn, leaders_in_turn, levels_of
+from sharequeue_gateway.share_partition.turns import (
+    NO_DEADLINE_MS,
+    Ready,
+    Turns,
+    by_level,
+    by_priority,
+    in_turn,
+    leaders_in_turn,
+    levels_of,
+    ready_in_turn,
+)
 
-from sharequeue.protocol.types import MAX_INT32
+from sharequeue.protocol.types import MAX_INT32, SharePartitionKey
 
 
 class Led:
@@ -164,3 +175,92 @@ def test_topics_from_the_tenth_on_are_one_level() -> None:
     levels = levels_of(named)
     assert [levels[topic] for topic in range(12)] == [*range(9), 9, 9, 9]
     assert by_level(named[::-1], levels.__getitem__) == [*([n, n] for n in range(9)), [11, 11, 10, 10, 9, 9]]
+
+
+# Those that may have records
+
+
+class Listed(Led):
+    """A share-partition of an index."""
+
+    def __init__(self, partition: int) -> None:
+        super().__init__(partition)
+        self.key = SharePartitionKey("g", "t", partition)
+        self.place: tuple[int, int] | None = None
+        self.empty_until_ms = 0
+
+
+class CountedLooks(list[Listed]):
+    looks = 0
+
+    def __getitem__(self, partition: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(partition)
+
+
+def topic_of(partitions: int) -> Ready[Listed]:
+    return Ready(CountedLooks(map(Listed, range(partitions))))
+
+
+def set_empty(topic: Ready[Listed], led: Listed, until_ms: int) -> None:
+    led.empty_until_ms = until_ms
+    topic.note(led)
+
+
+@st.composite
+def events(draw: st.DrawFn) -> tuple[list[int], list[tuple[str, int, int, int]]]:
+    """The partitions of some topics, and what happens to a share-partition: it gives records, is empty until some time,
+    or may have records; and the time."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    topics = st.integers(0, len(sizes) - 1)
+    kinds = st.sampled_from(["serve", "empty", "until", "wake", "time"])
+    happened = draw(st.lists(st.tuples(kinds, topics, st.integers(0, 3), st.integers(0, 50)), max_size=40))
+    return sizes, [(kind, topic, partition % sizes[topic], number) for kind, topic, partition, number in happened]
+
+
+@given(events(), st.integers(0, 20), st.integers(1, 12))
+def test_the_index_has_in_turn_what_a_look_at_each_share_partition_finds(
+    happened: tuple[list[int], list[tuple[str, int, int, int]]], turn: int, most: int
+) -> None:
+    sizes, steps = happened
+    topics = [topic_of(size) for size in sizes]
+    now_ms = 1
+    for served, (kind, at, partition, number) in enumerate(steps, 1):
+        led = topics[at].members[partition]
+        if kind == "serve":
+            led.served_turn = served
+            topics[at].note(led)
+        elif kind == "time":
+            now_ms = max(now_ms, number)
+        else:
+            set_empty(topics[at], led, {"empty": NO_DEADLINE_MS, "until": now_ms + number, "wake": 0}[kind])
+        each = [led for topic in topics for led in topic.members]
+        wanted = in_turn(led for led in rotate(each, turn) if led.empty_until_ms <= now_ms)
+        for topic in topics:
+            topic.fall_due(now_ms)
+        assert ready_in_turn(topics, turn, most) == wanted[:most]
+
+
+def test_the_first_in_turn_are_found_without_a_look_at_the_others() -> None:
+    topic = topic_of(1000)
+    for led in topic.members[1:]:
+        set_empty(topic, led, NO_DEADLINE_MS)
+    assert [led.number for led in ready_in_turn([topic], 7, 16)] == [0]
+    for led in topic.members:
+        set_empty(topic, led, 0)
+    assert isinstance(topic.members, CountedLooks)
+    topic.members.looks = 0
+    assert [led.number for led in ready_in_turn([topic], 7, 16)] == [*range(7, 23)]
+    assert 16 <= topic.members.looks <= 2 * 16
+
+
+def test_a_share_partition_that_is_fetched_again_and_again_is_looked_at_once_in_a_lock_duration() -> None:
+    topic = topic_of(1)
+    led = topic.members[0]
+    for now_ms in range(1, 1000):
+        set_empty(topic, led, now_ms + 30_000)
+        set_empty(topic, led, 0)
+    set_empty(topic, led, 31_000)
+    assert topic.due == [(30_001, 0)]
+    topic.fall_due(30_001)
+    assert (topic.due, led.empty_until_ms) == ([(31_000, 0)], 31_000)

@@ -3,10 +3,16 @@
 And what is noted of it: that it has no records, or since when no fetch acquired those it has.
 """
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
-from sharequeue_gateway.leader.led_index import LedIndex
+import pytest
+from sharequeue_gateway.cluster.metadata import KnownTopic
+from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_index import LedIndex, Sought, WholeTopics, all_of
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.loading.load_registry import Loads
 from sharequeue_gateway.leader.log_news import LogNews
 from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
 from sharequeue_gateway.record_log.log import ReadResult, RecordLog
@@ -236,3 +242,122 @@ def test_a_share_partition_rests_unless_something_is_held_or_under_way() -> None
     led.reading = False
     led.add_waiter(Sleeper())
     assert not led.rests, "a fetch waits"
+
+
+# The index of a topic
+
+
+def topic_of(partitions: int) -> KnownTopic:
+    return cast(KnownTopic, SimpleNamespace(name="orders", topic_id="t", partitions=partitions))
+
+
+def sought_of(index: LedIndex, partitions: int) -> Sought:
+    """A fetch of the whole topic."""
+    sought = Sought(index, "g", WholeTopics([topic_of(partitions)], partitions))
+    sought.find()
+    return sought
+
+
+def indexed(driver: Driver) -> tuple[LedIndex, LedSharePartition, Sought]:
+    """A group that has loaded its topic of one partition, and a fetch of that topic."""
+    index, led = LedIndex(), waiting(driver, 0)[0]
+    index.add(led)
+    return index, led, sought_of(index, 1)
+
+
+def news_for(index: LedIndex) -> LogNews:
+    nowhere = cast(Any, None)
+    return LogNews(led=index, activity=nowhere, cluster=nowhere, append_news=nowhere, clock=Clock(1000))
+
+
+EVENTS: dict[str, Callable[[LedIndex, LedSharePartition], object]] = {
+    "an append": lambda index, led: news_for(index).changed("t", 0, -1, 10),
+    "a log end that is not followed any more": lambda index, led: news_for(index).forgotten("t", 0),
+    "a release, the end of a lock or a delay, a setting": lambda index, led: led.wake(),
+    "room for a fetch that was turned away": lambda index, led: led.wake_turned_away(),
+}
+
+
+@pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS)
+def test_what_may_bring_records_enters_the_index(
+    event: Callable[[LedIndex, LedSharePartition], object],
+) -> None:
+    index, led, sought = indexed(driver := Driver())
+    assert sought.ready(driver.now_ms) == [led], "just loaded"
+    led.note_empty()
+    assert sought.ready(driver.now_ms) == []
+    led.turned_away = True
+    event(index, led)
+    assert sought.ready(driver.now_ms) == [led]
+
+
+def test_the_end_of_a_lock_enters_the_index_at_its_time() -> None:
+    _, led, sought = indexed(driver := Driver())
+    driver.fetch("[0-9]")
+    led.note_empty()
+    deadline_ms = driver.machine.next_deadline_ms() or 0
+    assert sought.ready(deadline_ms - 1) == []
+    assert sought.ready(deadline_ms) == [led]
+
+
+def test_a_delay_that_ends_earlier_enters_the_index_at_its_time() -> None:
+    _, led, sought = indexed(driver := Driver())
+    led.note_empty()
+    assert sought.ready(1 << 50) == []
+    driver.fetch("[0-9]")  # stands for a write that delays records
+    completed = SimpleNamespace(dead_letters=(), made_available=False, start_moved=False)
+    Leader._completed(cast(Any, None), led, cast(Any, completed))
+    assert sought.ready(driver.machine.next_deadline_ms() or 0) == [led]
+
+
+def test_a_share_partition_that_was_unloaded_leaves_the_index_and_ends_the_waits_of_its_topic() -> None:
+    """Also if it is loaded again before the fetch runs: the index is another one then."""
+    index, led, sought = indexed(driver := Driver())
+    sought.add_waiter(waiter := Sleeper())
+    assert not sought.unloaded()
+    Loads.unload(cast(Any, SimpleNamespace(led=index)), led)
+    assert waiter.woken
+    assert sought.unloaded()
+    assert all(led.fenced for led in sought.ready(driver.now_ms))
+    led.wake()
+    index.add(waiting(driver, 0)[0])
+    assert sought.unloaded()
+    sought.find()
+    assert not sought.unloaded()
+    assert len(sought.ready(driver.now_ms)) == 1
+
+
+def test_fetches_of_a_topic_and_of_its_partition_are_woken_in_the_order_of_arrival() -> None:
+    _, led, sought = indexed(Driver())
+    waiters = [Sleeper() for _ in range(4)]
+    for waiter, place in zip(waiters, [sought, led, sought, led], strict=True):
+        place.add_waiter(waiter)
+    for number in range(4):
+        led.wake()
+        assert woken(waiters) == [*range(number + 1)]
+    sought.remove_waiter(waiters[0])
+    assert list(led.awaiting()) == waiters[1:]
+
+
+def test_an_index_ends_with_a_new_partition_and_changes_nothing_of_the_next_one() -> None:
+    index, led, old = indexed(driver := Driver())
+    old.ready(driver.now_ms + 5)
+    driver.fetch("[0-9]")
+    led.note_empty()
+    index.add(LedSharePartition(SharePartitionKey("g", "t", 1), "orders", Driver().machine, driver.now_ms))
+    assert old.unloaded()
+    assert led.used_at_ms == driver.now_ms + 5
+    new = sought_of(index, 2)
+    deadline_ms = driver.machine.next_deadline_ms() or 0
+    assert old.ready(deadline_ms) == []
+    assert led.empty_until_ms == deadline_ms
+    assert [led.key.partition for led in new.ready(deadline_ms)] == [0, 1]
+
+
+@pytest.mark.parametrize(("topics", "partitions", "has_index"), [(1, 16, False), (1, 17, True), (1000, 1, False)])
+def test_topics_of_a_few_partitions_have_no_index(topics: int, partitions: int, *, has_index: bool) -> None:
+    """Also many of them: an index costs a fetch more than a look at few."""
+    found = all_of([topic_of(partitions)] * topics)
+    assert isinstance(found, WholeTopics) is has_index
+    assert len(found) == len([*found]) == topics * partitions
+    assert found[-1][1] == partitions - 1

@@ -23,7 +23,7 @@ MUTANTS = [
         "leader/led_share_partition",
         (
             "10 a share-partition is not unloaded while a fetch waits",
-            "not (self.waiters or self.reading or",
+            "not (self.awaiting() or self.reading or",
             "not (self.reading or",
         ),
     ),

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from copy import copy
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.held_records import HeldRecords
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Event, Life, WaitingFetches
+from sharequeue_gateway.leader.led_index import Sought, WholeTopics
 from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.reading.cache import BatchCache
@@ -122,5 +124,33 @@ def test_a_repeat_that_waits_for_the_earlier_fetch_ends_with_its_group() -> None
         assert coordinator._questions.empty(), "nothing is loaded again"
         for waiting in (earlier, repeat):
             waiting.close()
+
+    run(work)
+
+
+def whole_topic() -> WholeTopics:
+    """The topic, with its first partition alone."""
+    topic = copy(ORDERS)
+    topic.partitions = 1
+    return WholeTopics([topic], 1)
+
+
+def test_a_fetch_of_a_whole_topic_that_is_woken_often_does_not_grow() -> None:
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        led, waiting = await led_with_a_lock(coordinator, gateway), WaitingFetches().new(Client())
+        fetcher = fetcher_of(gateway, BatchCache(1 << 20))
+        fetching = asyncio.create_task(fetcher.fetch(waiting, asked(), whole_topic()))
+        kept = []
+        async with asyncio.timeout(60):
+            for _ in range(5):
+                while waiting.woken or waiting not in fetcher.fetches.waiting:  # noqa: ASYNC110 - until it waits again
+                    await asyncio.sleep(0)
+                sought = cast(Sought, fetcher.fetches.waiting[waiting])
+                kept.append((len(sought.topics), len(sought.looked_at)))
+                led.wake()
+            waiting.on(Event.GATEWAY_STOPS)
+            await fetching
+        waiting.close()
+        assert kept == [(1, kept[0][1])] * 5
 
     run(work)

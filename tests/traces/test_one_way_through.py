@@ -265,3 +265,34 @@ def test_a_read_committed_group_without_transactions_costs_no_call_more(traced: 
             fewest = min(trace.times(place, name) for trace in committed)
             most = max(trace.times(place, name) for trace in uncommitted)
             assert fewest <= most, f"{what}: {place}: {name}"
+
+
+def ours(traces: list[Trace]) -> int:
+    """How often functions of ours ran, in the trace with the fewest."""
+    return min(sum(times for *_, times in trace.calls) for trace in traces)
+
+
+def test_a_fetch_of_a_wide_topic_costs_what_one_of_a_single_partition_costs(traced: Traced) -> None:
+    """Without a share session, in one, and without records. 600 share-partitions are loaded by two fetches."""
+    calls, gateway = traced.calls, traced.gateway
+    counts: dict[int, list[int]] = {}
+    for partitions in (1, 600):
+        topic = f"wide-{partitions}"
+        gateway.client.post("/v1/topics", json={"name": topic, "partitions": partitions}).raise_for_status()
+        idle, session = f"idle-{partitions}", f"session-{partitions}"
+        body = {"topics": [topic], "member_id": "m", "max_wait_ms": 0}
+        for group in (topic, idle, session):
+            for _ in range(4):
+                calls.post(f"/v1/share-groups/{group}/fetch", body)
+        calls.post(f"/v1/share-groups/{session}/fetch", {**body, "share_session_epoch": 0})
+        for turn in range(1, WARM + REPEATS):
+            calls.post(f"/v1/share-groups/{idle}/fetch", body)
+            calls.post(f"/v1/topics/{topic}/records", {"records": [{"value": n, "partition": 0} for n in range(3)]})
+            calls.acknowledge(topic, calls.fetch(topic, topic), "accept")
+            in_session = {"member_id": "m", "max_wait_ms": 0, "share_session_epoch": turn}
+            calls.acknowledge(session, calls.post(f"/v1/share-groups/{session}/fetch", in_session), "accept")
+        counts[partitions] = [
+            ours(gateway.traces(f"/v1/share-groups/{group}/fetch")[-REPEATS:]) for group in (topic, session, idle)
+        ]
+    for wide, single in zip(counts[600], counts[1], strict=True):
+        assert wide <= single + 10, counts

@@ -23,6 +23,7 @@ from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, PartitionFault
 from sharequeue_gateway.delivery.waiting import Life, WaitingFetch, WaitingFetches
 from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_index import Sought
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
 from sharequeue_gateway.record_log.log import RecordLog
@@ -40,13 +41,13 @@ PASS_ON_PAUSE_S: Final = 0.05
 
 
 class Look(Protocol):
-    """Acquires the available records of loaded share-partitions: see `Fetcher.look`."""
+    """Acquires the available records of the loaded share-partitions: see `Fetcher.look`."""
 
     async def __call__(
         self,
         waiting: WaitingFetch,
         asked: Asked,
-        leds: Sequence[LedSharePartition],
+        sought: Sought,
         faults: list[PartitionFault],
         now_ms: int,
         *,
@@ -66,32 +67,25 @@ class DelayedFetches:
     look: Look
 
     async def fetch(
-        self,
-        waiting: WaitingFetch,
-        asked: Asked,
-        partitions: Partitions,
-        leds: list[LedSharePartition],
-        missing: Partitions,
-        faults: list[PartitionFault],
+        self, waiting: WaitingFetch, asked: Asked, sought: Sought, faults: list[PartitionFault]
     ) -> tuple[list[AcquiredRecords], list[PartitionFault]]:
         """Acquire records, or wait for them until the deadline. A share-partition that is unloaded is loaded again.
 
-        Args:
-            leds, missing: the loaded partitions, and the others. If none is missing, the caller has looked and found
-                nothing. Afterwards `leds` has those of the last look: the caller passes on the records left there.
+        If none is missing, the caller has looked and found nothing. Afterwards it passes on the records left there.
         """
-        looked = not missing
+        looked = not sought.missing
         while True:
-            if len(missing) > LOADED_AT_ONCE:  # or each fetch could begin with the partitions that cannot be loaded
-                missing = rotate(missing, random.randrange(len(missing)))
-            delayed = _DelayedFetch(self, waiting, asked, leds, missing, faults)
+            if len(sought.missing) > LOADED_AT_ONCE:  # or each fetch could begin with those that cannot be loaded
+                sought.missing = rotate(sought.missing, random.randrange(len(sought.missing)))
+            delayed = _DelayedFetch(self, waiting, asked, sought, faults)
             acquired, unloaded = await delayed.run(looked=looked)
             if waiting.life is Life.ENDED:
                 return acquired, []
             if acquired or not unloaded or waiting.over:
                 return acquired, faults
-            pass_on(leds, self.record_log, self.clock.now_ms())
-            leds[:], missing = self.leader.find(asked.group_id, partitions)
+            now_ms = self.clock.now_ms()
+            pass_on(sought.ready(now_ms), self.record_log, now_ms)
+            sought.find()
             faults, looked = [], False
 
     async def wait(
@@ -103,7 +97,9 @@ class DelayedFetches:
         `pass_on_later`, which wakes the next fetch if the woken gateway acquires nothing.
         """
         self.fetches.under_way[waiting] = group_id
-        leds, missing = self.leader.find(group_id, partitions)
+        sought = self.leader.seek(group_id, partitions)
+        sought.find()
+        leds, missing = sought.leds, sought.missing
         faults: list[PartitionFault] = []
         waited_at = 0
         try:
@@ -112,7 +108,7 @@ class DelayedFetches:
                 new, waited_at = leds[waited_at:], len(leds)
                 for led in new:
                     led.add_waiter(waiting)
-                self.fetches.waiting[waiting] = leds
+                self.fetches.waiting[waiting] = sought
                 now_ms = self.clock.now_ms()
                 moved = any(fault.led_elsewhere for fault in faults) or any(led.fenced for led in leds)
                 if moved or any(may_acquire(led, self.record_log, now_ms) for led in new):
@@ -159,19 +155,12 @@ class _DelayedFetch:
     """One delayed fetch, and its progress."""
 
     def __init__(
-        self,
-        shared: DelayedFetches,
-        waiting: WaitingFetch,
-        asked: Asked,
-        leds: list[LedSharePartition],
-        missing: Partitions,
-        faults: list[PartitionFault],
+        self, shared: DelayedFetches, waiting: WaitingFetch, asked: Asked, sought: Sought, faults: list[PartitionFault]
     ) -> None:
         self._shared = shared
         self._waiting = waiting
         self._asked = asked
-        self._leds = leds
-        self._missing = missing
+        self._sought = sought
         self._faults = faults
         self._waits = asked.limits.deadline_ms > shared.clock.now_ms()
         self._registered = False
@@ -181,29 +170,28 @@ class _DelayedFetch:
 
     async def run(self, *, looked: bool) -> tuple[list[AcquiredRecords], bool]:
         """Returns: the acquired records, and whether a share-partition was unloaded and must be loaded again."""
-        shared, asked, faults = self._shared, self._asked, self._faults
+        shared, asked, faults, sought = self._shared, self._asked, self._faults, self._sought
         known_faults = 0
         acquired: list[AcquiredRecords] = []
         try:
             while True:
                 if not looked:
-                    self._missing = await shared.load(
-                        asked.group_id, self._missing, self._leds, faults, asked.limits.deadline_ms
+                    sought.missing = await shared.load(
+                        asked.group_id, sought.missing, sought.leds, faults, asked.limits.deadline_ms
                     )
                     known_faults = len(faults)
                     now_ms = shared.clock.now_ms()
-                    acquired = await shared.look(self._waiting, asked, self._leds, faults, now_ms, last=self._last_look)
+                    acquired = await shared.look(self._waiting, asked, sought, faults, now_ms, last=self._last_look)
                 looked = False
                 if acquired or self._is_over() or self._fails(known_faults):
                     return acquired, False
-                if any(led.fenced for led in self._leds):
+                if sought.unloaded():
                     return [], True
                 if not await self._next_look():
                     return [], False
         finally:
             if self._registered:
-                for led in self._leds:
-                    led.remove_waiter(self._waiting)
+                sought.remove_waiter(self._waiting)
 
     def _is_over(self) -> bool:
         """Return whether this was the last look: the deadline has passed, or an event ended the fetch."""
@@ -212,7 +200,7 @@ class _DelayedFetch:
     def _fails(self, known_faults: int) -> bool:
         """Return whether a partition could not be read, none could be loaded, or one has another leader."""
         faults = self._faults
-        if len(faults) > known_faults or (faults and not self._leds):
+        if len(faults) > known_faults or (faults and not self._sought):
             return True
         return any(fault.led_elsewhere for fault in faults)
 
@@ -224,13 +212,12 @@ class _DelayedFetch:
             return False
         if now_ms >= limits.deadline_ms:
             return await self._look_after_deadline()
-        if self._missing:
+        if self._sought.missing:
             return True
         if not self._registered:
-            for led in self._leds:
-                led.add_waiter(self._waiting)
+            self._sought.add_waiter(self._waiting)
             self._registered = True
-            if any(led.empty_until_ms <= now_ms or led.fenced for led in self._leds):
+            if self._sought.ready(now_ms, 1) or self._sought.unloaded():
                 return True
         await self._sleep(now_ms)
         return True
@@ -249,8 +236,8 @@ class _DelayedFetch:
         """Sleep until an event wakes this fetch; if none does, the next look is the last one."""
         shared = self._shared
         self._waits_since_ms = self._waits_since_ms or now_ms
-        pass_on(self._leds, shared.record_log, now_ms, self._waiting)
-        shared.fetches.waiting[self._waiting] = self._leds
+        pass_on(self._sought.ready(now_ms), shared.record_log, now_ms, self._waiting)
+        shared.fetches.waiting[self._waiting] = self._sought
         try:
             woken = await self._waiting.wait((self._asked.limits.deadline_ms - now_ms) / 1000)
         finally:
@@ -272,7 +259,7 @@ class _DelayedFetch:
             return False
         try:
             async with asyncio.timeout(LOOK_S):
-                await self._shared.record_log.look([(led.key.topic_id, led.key.partition) for led in self._leds])
+                await self._shared.record_log.look([(led.key.topic_id, led.key.partition) for led in self._sought])
         except (ApiError, TimeoutError):
             return False
         return True

@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import structs
@@ -28,14 +28,15 @@ from sharequeue_gateway.delivery.partition_reader import PartitionReader
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Life, WaitingFetch, WaitingFetches
 from sharequeue_gateway.leader.leader import Leader
+from sharequeue_gateway.leader.led_index import Sought
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import Recorded
 from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.share_partition.acquisition import can_acquire
-from sharequeue_gateway.share_partition.fetch_limits import rotate, split_bytes
+from sharequeue_gateway.share_partition.fetch_limits import split_bytes
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
-from sharequeue_gateway.share_partition.turns import by_level, in_turn
+from sharequeue_gateway.share_partition.turns import by_level
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,23 @@ LOOKED_AT_ONCE: Final = 500
 ASKED_ALONE: Final = 16
 """Up to this many logs are asked for their ends one by one; more are asked together."""
 MANY_WAITED_FOR: Final = 10_000
+
+
+def parts_of(
+    there: Sequence[LedSharePartition], levels: Mapping[str, int] | None, max_bytes: int
+) -> Iterator[tuple[Sequence[LedSharePartition], int, bool]]:
+    """Divide what a fetch looks at: each level, and of a level a few first, as these often use up the limits.
+
+    Yields: share-partitions, the bytes for them, and whether the next ones follow although these gave records.
+    """
+    for leds in [there] if levels is None else by_level(there, lambda led: levels[led.key.topic_id]):
+        first, some = leds[:ASKED_ALONE], leds[ASKED_ALONE:LOOKED_AT_ONCE]
+        first_bytes = max(1, max_bytes * len(first) // (len(first) + len(some)))
+        yield first, first_bytes, bool(some)
+        if some:
+            yield some, max_bytes - first_bytes, False
+        for start in range(LOOKED_AT_ONCE, len(leds), LOOKED_AT_ONCE):
+            yield leds[start : start + LOOKED_AT_ONCE], max_bytes, False
 
 
 class Fetcher:
@@ -73,7 +91,7 @@ class Fetcher:
         waiting = self.fetches.waiting.values()
         leds: Iterable[LedSharePartition] = itertools.chain.from_iterable(waiting)
         if sum(map(len, waiting)) > MANY_WAITED_FOR:  # many fetches wait for the same ones
-            leds = (led for led in self._leader.all() if led.waiters is not None)
+            leds = (led for led in self._leader.all() if led.awaiting())
         return {(led.key.topic_id, led.key.partition) for led in leds}
 
     async def fetch(
@@ -105,26 +123,29 @@ class Fetcher:
         self, waiting: WaitingFetch, asked: Asked, partitions: Partitions
     ) -> tuple[list[AcquiredRecords], list[PartitionFault]]:
         started_s = time.perf_counter()
-        if asked.turn is not None:
-            partitions = rotate(partitions, asked.turn)
         faults: list[PartitionFault] = []
-        leds, missing = self._leader.find(asked.group_id, partitions)
+        sought = self._leader.seek(asked.group_id, partitions, asked.turn)
+        sought.find()
         try:
-            acquired = [] if missing else await self.look(waiting, asked, leds, faults, asked.now_ms)
+            acquired = [] if sought.missing else await self.look(waiting, asked, sought, faults, asked.now_ms)
             if not acquired:
-                acquired, faults = await self.delayed.fetch(waiting, asked, partitions, leds, missing, faults)
+                acquired, faults = await self.delayed.fetch(waiting, asked, sought, faults)
         finally:
-            self._pass_on(leds)
+            # wake other fetches for the records that this one leaves where it was woken, or kept others away
+            leds = sought.ready(self._clock.now_ms()) if sought.topics and sought.waits else sought.looked_at
+            awaited = [led for led in leds if led.waiters is not None or led.of_topic is not None]
+            if awaited:
+                pass_on(awaited, self._record_log, self._clock.now_ms())
         if waiting.life is not Life.ENDED:  # else the group may be deleted by now
             metrics.ACQUIRE_SECONDS.observe(time.perf_counter() - started_s)
             metrics.FETCH_RATIO.observe(100 * len(acquired) / len(partitions))
         if acquired:
             acquired = await self._with_recorded_locks(waiting, asked, acquired)
         elif self._leader.failing:
-            faults = [*faults, *self._not_settling(leds)]
+            faults = [*faults, *self._not_settling(sought)]
         return acquired, faults
 
-    def _not_settling(self, leds: Sequence[LedSharePartition]) -> list[PartitionFault]:
+    def _not_settling(self, leds: Iterable[LedSharePartition]) -> list[PartitionFault]:
         """The share-partitions whose records could not be settled now, so that none was acquired."""
         faults = []
         for led in leds:
@@ -162,7 +183,7 @@ class Fetcher:
         self,
         waiting: WaitingFetch,
         asked: Asked,
-        leds: Sequence[LedSharePartition],
+        sought: Sought,
         faults: list[PartitionFault],
         now_ms: int,
         *,
@@ -176,51 +197,35 @@ class Fetcher:
         limits = asked.limits
         if limits.max_records == 0 or limits.max_bytes == 0:
             return []
-        there = []
-        for led in leds:
-            led.used_at_ms = now_ms
-            if led.empty_until_ms <= now_ms:
-                there.append(led)
-        if len(there) > 1:
-            if asked.levels is not None:
-                return await self._look_by_level(waiting, asked, there, faults, last=last)
-            there = in_turn(there)
-        known_faults = len(faults)
-        counts_bytes = limits.min_bytes > 1 and not last
-        if counts_bytes:
-            there = await self._with_min_bytes(waiting, there, asked, faults, now_ms)
-            now_ms = self._clock.now_ms()
-        for start in range(0, len(there), LOOKED_AT_ONCE):
-            if start:
-                await asyncio.sleep(0)
+        counts_bytes, levels, known_faults = limits.min_bytes > 1 and not last, asked.levels, len(faults)
+        for most in (LOOKED_AT_ONCE, None) if levels is None and not counts_bytes else (None,):
+            there = sought.ready(now_ms, most)
+            if counts_bytes:
+                there = await self._with_min_bytes(waiting, there, asked, faults, now_ms)
                 now_ms = self._clock.now_ms()
-            takeable, full = self._with_room(there[start : start + LOOKED_AT_ONCE], now_ms)
-            takeable += await self._follow_log_starts(full, now_ms) if full else ()
-            if not takeable:
-                continue
-            if len(takeable) > ASKED_ALONE and not counts_bytes and not await self._learn_ends(takeable, faults):
-                return []
-            acquired = await self._take(waiting, asked, takeable, faults, now_ms)
-            if acquired or waiting.over or len(faults) > known_faults:
-                return acquired
-        return []
-
-    async def _look_by_level(
-        self,
-        waiting: WaitingFetch,
-        asked: Asked,
-        leds: Sequence[LedSharePartition],
-        faults: list[PartitionFault],
-        *,
-        last: bool,
-    ) -> list[AcquiredRecords]:
-        """As `look`, one level after another, until one gives records or cannot be read."""
-        levels, known_faults = asked.levels or {}, len(faults)
-        asked = structs.replace(asked, levels=None)
-        for some in by_level(leds, lambda led: levels[led.key.topic_id]):
-            acquired = await self.look(waiting, asked, some, faults, self._clock.now_ms(), last=last)
-            if acquired or waiting.over or len(faults) > known_faults:
-                return acquired
+            if not there:
+                break
+            parts: Iterable[tuple[Sequence[LedSharePartition], int, bool]] = [(there, limits.max_bytes, False)]
+            if levels is not None or len(there) > ASKED_ALONE:
+                parts = parts_of(there, levels, limits.max_bytes)
+            acquired: list[AcquiredRecords] = []
+            records_left = limits.max_records
+            for number, (some, most_bytes, goes_on) in enumerate(parts):
+                if number:
+                    await asyncio.sleep(0)
+                    now_ms = self._clock.now_ms()
+                if sought.topics and not sought.waits:
+                    sought.looked_at += some
+                takeable = await self._takeable(some, faults, now_ms)
+                if takeable:
+                    taken = await self._take(waiting, asked, takeable, records_left, most_bytes, faults, now_ms)
+                    acquired += taken
+                    records_left -= sum([last - first + 1 for item in taken for first, last, *_ in item.ranges])
+                if (acquired and not (goes_on and records_left > 0)) or waiting.over or len(faults) > known_faults:
+                    return acquired
+            if len(there) != LOOKED_AT_ONCE:
+                break
+            now_ms = self._clock.now_ms()
         return []
 
     async def _with_min_bytes(
@@ -237,9 +242,9 @@ class Fetcher:
         for start in range(0, len(leds), LOOKED_AT_ONCE):
             if start:
                 await asyncio.sleep(0)
-            takeable, full = self._with_room(leds[start : start + LOOKED_AT_ONCE], now_ms)
-            takeable += await self._follow_log_starts(full, now_ms) if full else ()
-            if len(takeable) > ASKED_ALONE and not await self._learn_ends(takeable, faults):
+            known_faults = len(faults)
+            takeable = await self._takeable(leds[start : start + LOOKED_AT_ONCE], faults, now_ms)
+            if len(faults) > known_faults:
                 return []
             there += [led for led in takeable if may_acquire(led, self._record_log, now_ms)]
         waiting.too_few = await self._reader.too_few(there, asked.limits)
@@ -256,11 +261,11 @@ class Fetcher:
             led.machine.move_log_start(self._record_log.known_log_start(place), now_ms)
         return [led for led in leds if can_acquire(led.machine)]
 
-    def _with_room(
-        self, leds: Sequence[LedSharePartition], now_ms: int
-    ) -> tuple[list[LedSharePartition], list[LedSharePartition]]:
-        """The share-partitions that no other fetch reads, whose limits leave room and whose records can be settled; and
-        those that have no room. These and the others turn this fetch away."""
+    async def _takeable(
+        self, leds: Sequence[LedSharePartition], faults: list[PartitionFault], now_ms: int
+    ) -> list[LedSharePartition]:
+        """The share-partitions that no other fetch reads, whose limits leave room and whose records can be settled. The
+        others turn this fetch away. If there are many, their log ends are learned: none, and faults, if that fails."""
         takeable, full = [], []
         failing = self._leader.failing
         for led in leds:
@@ -276,47 +281,45 @@ class Fetcher:
                     continue
                 full.append(led)
             led.turned_away = True
-        return takeable, full
-
-    async def _learn_ends(self, leds: Sequence[LedSharePartition], faults: list[PartitionFault]) -> bool:
-        """Learn the ends of logs. Returns: False if that fails; then each partition is a fault."""
-        try:
-            for start in range(0, len(leds), LOOKED_AT_ONCE):
-                some = leds[start : start + LOOKED_AT_ONCE]
-                await self._record_log.learn_ends([(led.key.topic_id, led.key.partition) for led in some])
-        except ApiError as error:
-            faults += [PartitionFault(led.topic_name, led.key.partition, error) for led in leds]
-            return False
-        return True
+        if full:
+            takeable += await self._follow_log_starts(full, now_ms)
+        if len(takeable) > ASKED_ALONE:
+            try:
+                await self._record_log.learn_ends([(led.key.topic_id, led.key.partition) for led in takeable])
+            except ApiError as error:
+                faults += [PartitionFault(led.topic_name, led.key.partition, error) for led in takeable]
+                return []
+        return takeable
 
     async def _take(
         self,
         waiting: WaitingFetch,
         asked: Asked,
         takeable: Sequence[LedSharePartition],
+        max_records: int,
+        max_bytes: int,
         faults: list[PartitionFault],
         now_ms: int,
     ) -> list[AcquiredRecords]:
-        """Acquire from each in order until the limits are used up."""
+        """Acquire from each in order until `max_records` are acquired."""
         taken: list[AcquiredRecords] = []
         if asked.fetch_id is not None and waiting.gone():  # what such a fetch acquires is not given back
             return taken
         alone = len(takeable) == 1
-        records_left, most_bytes = asked.limits.max_records, [asked.limits.max_bytes]
-        if not alone:
-            most_bytes = split_bytes(asked.limits.max_bytes, len(takeable))
-        for led, max_bytes in zip(takeable, most_bytes, strict=True):
+        records_left = max_records
+        each = [max_bytes] if alone else split_bytes(max_bytes, len(takeable))
+        for led, bytes_each in zip(takeable, each, strict=True):
             if not alone:  # the earlier ones may have taken time
                 now_ms = self._clock.now_ms()
                 if records_left <= 0 or waiting.over:
-                    continue
+                    break
                 if led.fenced or led.reading:
                     led.turned_away |= led.reading
                     continue
             started_s = time.perf_counter()
             try:
                 acquired = await self._reader.acquire(
-                    waiting, asked, led, records_left, max(1, max_bytes), now_ms, alone=alone
+                    waiting, asked, led, records_left, max(1, bytes_each), now_ms, alone=alone
                 )
             except ApiError as error:
                 faults.append(PartitionFault(led.topic_name, led.key.partition, error))
@@ -334,12 +337,9 @@ class Fetcher:
                     metrics.IN_FLIGHT_BATCH_RECORDS.observe(records)
             if led.empty_until_ms <= now_ms:  # if nothing is left, the next fetches pass it over
                 may_acquire(led, self._record_log, self._clock.now_ms())
+            if led.of_topic is not None:
+                led.of_topic.note(led)
         return taken
-
-    def _pass_on(self, leds: Sequence[LedSharePartition]) -> None:
-        awaited = [led for led in leds if led.waiters is not None]
-        if awaited:
-            pass_on(awaited, self._record_log, self._clock.now_ms())
 
     def give_back(self, member_id: str, acquired: Sequence[AcquiredRecords]) -> None:
         """Release records that were acquired for a client that is gone. Their deliveries are forgiven."""

@@ -18,12 +18,12 @@ from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, Fe
 from sharequeue_gateway.delivery.waiting import Life, WaitingFetch
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import LockRecorder
-from sharequeue_gateway.leader.wake_up import NO_DEADLINE_MS
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, ReadResult, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.acquisition import Acquisition, can_acquire
 from sharequeue_gateway.share_partition.fetch_limits import fitting
 from sharequeue_gateway.share_partition.new_records import begin_at_new
+from sharequeue_gateway.share_partition.turns import NO_DEADLINE_MS
 from sharequeue_http.forms.errors import ApiError
 
 READS_ON: Final = 4

@@ -56,8 +56,8 @@ class RepeatedFetches:
 
     async def ranges_of(self, asked: Asked, partitions: Partitions) -> list[OffsetsOf]:
         """The ranges of the first answer in these partitions."""
-        topics = {(topic.topic_id, partition): topic for topic, partition in partitions}
         kept = await self.remembered(asked.group_id, asked.member_id, asked.fetch_id or "")
+        topics = {(topic.topic_id, partition): topic for topic, partition in partitions} if kept else {}
         return [OffsetsOf(topics[place[:2]], *place[1:]) for place in kept if place[:2] in topics]
 
     async def still_held(self, asked: Asked, partitions: Partitions) -> list[AcquiredRecords]:

@@ -18,12 +18,12 @@ at another gateway either, where it could create the group again.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine
 from enum import IntEnum
 from typing import Final, Protocol, TypeVar
 
 from sharequeue.protocol.messages.problems import AcknowledgementResult
-from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.led_index import Sought
 from sharequeue_http.forms.errors import ApiError
 
 CONTINUED_AT_ONCE: Final = 100
@@ -264,7 +264,7 @@ class WaitingFetches:
         self.under_way: dict[WaitingFetch, str] = {}
         """Fetches of share-partitions that this gateway leads, with their groups. They wait for an earlier fetch of
         their id, load, read, or wait for records."""
-        self.waiting: dict[WaitingFetch, Sequence[LedSharePartition]] = {}
+        self.waiting: dict[WaitingFetch, Sought | tuple[()]] = {}
         """Fetches that wait for records, with the share-partitions here; none if another gateway waits for them."""
         self.routed: dict[WaitingFetch, str] = {}
         """Fetches over several gateways, with their groups."""

@@ -22,7 +22,7 @@ from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_PARTITIONS_NAMED, MAX_WAIT_MS
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
+from sharequeue_gateway.cluster.metadata import Metadata, Partitions
 from sharequeue_gateway.delivery.acknowledging import SMALL, check_count, failed_of
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
@@ -33,6 +33,7 @@ from sharequeue_gateway.http.access.watch import KeyWatch
 from sharequeue_gateway.http.answers.fetch_answer import fetch_answer
 from sharequeue_gateway.http.named_partitions import named_partitions
 from sharequeue_gateway.http.records_api import headers_with
+from sharequeue_gateway.leader.led_index import all_of, topics_of
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.fetched import Fetched
@@ -137,13 +138,13 @@ class FetchApi:
         """The partitions of the named topics; None if the request names single partitions or an unknown topic."""
         if request.topics is None or request.topic_partitions or request.forgotten_topics:
             return None
-        partitions: list[tuple[KnownTopic, int]] = []
+        known, topics = self.metadata.by_name, []
         for name in dict.fromkeys(request.topics):
-            topic = self.metadata.by_name.get(name)
-            if topic is None or len(partitions) + topic.partitions > MAX_PARTITIONS_NAMED:
+            if name not in known:
                 return None
-            partitions += [(topic, index) for index in range(topic.partitions)]
-        return partitions
+            topics.append(known[name])
+        partitions = all_of(topics)
+        return None if len(partitions) > MAX_PARTITIONS_NAMED else partitions
 
     async def _fetch_in_session(self, call: Call, request: FetchRequest, member_id: str) -> Answer:
         """Send a fetch in a share session to the gateway that keeps the session."""
@@ -187,7 +188,7 @@ class FetchApi:
             asked, partitions = self.routed.by_priority(asked, partitions, order)
         fetches = bool(partitions) and not closing and not request.is_renew_ack
         idle = session is not None and not (partitions or closing or faults or request.is_renew_ack)
-        waiting = self._new(call, () if session is None else {topic.name for topic, _ in partitions})
+        waiting = self._new(call, () if session is None else {topic.name for topic in topics_of(partitions)})
         waiting.topics = dict.fromkeys(request.topics or ()) if session is None else session.topics
         results = None
         outcomes = None
@@ -254,10 +255,15 @@ class FetchApi:
     ) -> Partitions:
         """The partitions of a session. A partition of a deleted topic becomes a fault, once, and leaves the session.
         One that the caller may not read any more becomes a fault each time."""
+        followed, named = [*session.session.followed.values()], session.session.partitions
+        topics = [topic for topic_id, _ in followed if (topic := self.metadata.known_topic_id(topic_id)) is not None]
+        sizes = [(topic.topic_id, topic.partitions) for topic in topics]
+        if sizes == followed and sum(count for _, count in sizes) == len(named) and not refused:
+            return all_of(topics)
         partitions = []
         gone = []
         of_topic: dict[str, ApiError | None] = {}
-        for topic_id, partition in session.partitions:
+        for topic_id, partition in named:
             topic = self.metadata.known_topic_id(topic_id)
             if topic is not None:
                 if topic_id not in of_topic:
@@ -338,7 +344,7 @@ class FetchApi:
         """Count a fetch for each of its topics. An unknown name gets no series, because nothing would drop that
         series."""
         failed = {fault.topic for fault in faults}
-        for name in failed.union([topic.name for topic, _ in partitions]):
+        for name in failed.union([topic.name for topic in topics_of(partitions)]):
             if name in self.metadata.by_name:
                 metrics.SHARE_FETCHES[name].value += 1
                 if name in failed:

@@ -12,6 +12,7 @@ from sharequeue.protocol.types import MAX_ERRORS, MAX_INT32, MAX_PARTITIONS_NAME
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
+from sharequeue_gateway.leader.led_index import all_of
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
@@ -86,6 +87,8 @@ async def named_partitions(
         name: topic for name in wanted if name not in refused and (topic := metadata.by_name.get(name)) is not None
     }
     _check(listed + sum(known[name].partitions for name in known if WHOLE in wanted[name]))
+    if len(known) == len(wanted) and not topic_partitions:
+        return Named(all_of(known.values()), (), 0)
     partitions: dict[tuple[str, int], tuple[KnownTopic, int]] = {}
     faults = _Faults(metadata, away, hint)
     for name, indexes in wanted.items():

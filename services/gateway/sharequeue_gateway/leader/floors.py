@@ -123,7 +123,7 @@ class Floors:
                 await slices.pause()
             hold_ms = led.config.hold_ms
             stale_ms = min(STALE_MS, hold_ms // 4) if hold_ms > 0 else STALE_MS
-            used = led.used_at_ms > led.told_at_ms or led.waiters is not None
+            used = led.last_used_ms() > led.told_at_ms or bool(led.awaiting())
             ahead = [*led.machine.ahead()]
             moves = led.stored_start > led.floor or ahead != led.told_ahead
             if moves or (used and now_ms - led.told_at_ms > stale_ms):

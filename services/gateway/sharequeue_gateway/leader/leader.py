@@ -7,6 +7,7 @@ request that caused it; its outcome is an event of its own (`write_ended`). Sour
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Final
 
 from sharequeue.clock import Clock
@@ -17,15 +18,16 @@ from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
+from sharequeue_gateway.leader.led_index import Sought
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.loading.load_registry import Loaded, Loads
 from sharequeue_gateway.leader.lock_entries import LockRecorder
 from sharequeue_gateway.leader.persister import PendingWrite, Persister
 from sharequeue_gateway.leader.reports import led_metrics
 from sharequeue_gateway.leader.reports.activity import Activity
-from sharequeue_gateway.leader.wake_up import NO_DEADLINE_MS
 from sharequeue_gateway.share_partition.machine import StateWrite
 from sharequeue_gateway.share_partition.outcomes import Completed, Expired
+from sharequeue_gateway.share_partition.turns import NO_DEADLINE_MS
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.log import Tally
 
@@ -62,8 +64,8 @@ class Leader:
         self._dead_letters = dead_letters
         self.activity = activity
         self._clock = clock
-        self.find: Final = loads.led.find
-        """See LedIndex.find."""
+        self.seek: Final = partial(Sought, loads.led)
+        """See Sought."""
         self.of_group: Final = loads.led.of_group
         """See LedIndex.of_group."""
         self.unload: Final = loads.unload
@@ -229,6 +231,8 @@ class Leader:
             led.wake()
         elif led.empty_until_ms:  # it is still empty, but a delay of this write may end earlier
             led.empty_until_ms = machine.next_deadline_ms() or NO_DEADLINE_MS
+            if led.of_topic is not None:
+                led.of_topic.note(led)
         elif completed.start_moved:
             led.wake()
         else:

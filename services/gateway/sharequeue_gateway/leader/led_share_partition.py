@@ -20,7 +20,7 @@ _encode: Final = msgspec.json.Encoder().encode
 class LedSharePartition(WakeUps):
     """A loaded share-partition. `machine` decides; this object has the state that only the shell needs.
 
-    `served_turn`: see `turns.Served`. `stored_start`: the start offset that is durable at the share coordinator, as far
+    `stored_start`: the start offset that is durable at the share coordinator, as far
     as this leader knows, and `stored_count` the delivery complete count that is durable with it. `floor`, `told_ahead`,
     `told_at_ms`: what this leader has last read or written among the log's readers, and when. `version`, `store`: of
     the state that the next write builds on, as the share coordinator named them.
@@ -33,7 +33,6 @@ class LedSharePartition(WakeUps):
         "floor",
         "json_prefix",
         "lock_entries",
-        "served_turn",
         "store",
         "stored_count",
         "stored_start",
@@ -55,7 +54,6 @@ class LedSharePartition(WakeUps):
             key.partition,
         )
         self.batch_times: BatchTimes | None = None
-        self.served_turn = 0
         self.stored_start = machine.start_offset
         self.stored_count = machine.delivery_complete_count
         self.floor = machine.start_offset
@@ -76,6 +74,10 @@ class LedSharePartition(WakeUps):
     @property
     def config(self) -> ShareGroupConfig:
         return self.machine.config
+
+    def last_used_ms(self) -> int:
+        """Return when a request last named it, or its whole topic."""
+        return max(self.used_at_ms, 0 if self.of_topic is None else self.of_topic.used_at_ms)
 
     def has_unstored_voids(self) -> bool:
         """Return whether memory has finished offsets without a record that the share coordinator still counts as
@@ -101,7 +103,7 @@ class LedSharePartition(WakeUps):
     @property
     def rests(self) -> bool:
         """Return whether it may be unloaded: no fetch waits or reads, no write is under way, and nothing is held."""
-        return not (self.waiters or self.reading or self.writes or self.machine.held_count)
+        return not (self.awaiting() or self.reading or self.writes or self.machine.held_count)
 
     # Locks that no client knows yet
 

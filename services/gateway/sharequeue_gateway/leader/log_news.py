@@ -36,10 +36,12 @@ class LogNews:
                 now_ms = now_ms or self.clock.now_ms()
                 led.machine.move_log_start(log_start_offset, now_ms)
             led.empty_until_ms = 0
-            if led.waiters and not led.machine.config.paused:
+            if (led.waiters or led.of_topic is not None) and not led.machine.config.paused:
                 led.wake()
 
     def forgotten(self, topic_id: str, partition: int) -> None:
         """The log end is not followed any more: the next fetch reads it."""
         for led in self.led.by_topic.get(topic_id, {}).get(partition, ()):
             led.empty_until_ms = 0
+            if led.of_topic is not None:
+                led.of_topic.note(led)

@@ -74,8 +74,8 @@ async def unload_idle(leader: Leader, led_index: LedIndex, clock: Clock, idle_ms
         for led in list(led_index):
             if slices.over():
                 await slices.pause()
-            if led.rests and led.used_at_ms < now_ms - idle_ms and leader.locks.may_leave(led):
+            if led.rests and led.last_used_ms() < now_ms - idle_ms and leader.locks.may_leave(led):
                 leader.unload(led)
-            elif led.used_at_ms < now_ms - 1000 * pause_s:
+            elif led.last_used_ms() < now_ms - 1000 * pause_s:
                 leader.locks.tidy(led)
         metrics.forget_groups(led_index.of_group)

@@ -22,16 +22,18 @@ the limits leave no room, or its share coordinator takes no writes (`halted`). E
 event that removes the obstacle wakes a waiter.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, Protocol
+from itertools import count
+from typing import Any, Final, Protocol
 
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
 from sharequeue_gateway.share_partition.acquisition import can_acquire
 from sharequeue_gateway.share_partition.machine import SharePartition
+from sharequeue_gateway.share_partition.turns import NO_DEADLINE_MS, Ready
 
-NO_DEADLINE_MS: Final = 1 << 62
+_arrivals: Final = count()
 
 
 class Waiter(Protocol):
@@ -42,46 +44,23 @@ class Waiter(Protocol):
     def wake(self) -> None: ...
 
 
-class WakeUps:
-    """The waiting fetches of one share-partition, and whether a fetch would find records.
+class Awaited:
+    """Something that fetches wait for.
 
-    `empty_until_ms`: nothing can be acquired before this time. An event sets it to 0.
-    `fenced`: this gateway does not lead it any more; a waiting fetch must load the share-partition again.
-    `reading`, `halted`, `turned_away`: see the page of this file.
-    `holders`: by member, its streams that wait until it holds less.
+    `waiters`: the fetches, with their order of arrival. `fenced`: it is not led here any more, or an index that has
+    ended; a waiting fetch must find its share-partitions again.
     """
 
-    __slots__ = (
-        "empty_until_ms",
-        "fenced",
-        "halted",
-        "holders",
-        "key",
-        "machine",
-        "reading",
-        "turned_away",
-        "waiters",
-    )
+    __slots__ = ("fenced", "waiters")
 
-    def __init__(self, key: SharePartitionKey, machine: SharePartition) -> None:
-        self.key = key
-        self.machine = machine
+    def __init__(self) -> None:
         self.fenced = False
-        self.reading = False
-        self.halted = False
-        self.turned_away = False
-        self.empty_until_ms = 0
-        self.waiters: dict[Waiter, None] | None = None
-        self.holders: dict[str, dict[Waiter, None]] | None = None
-
-    def note_empty(self) -> None:
-        """Nothing can be acquired until a lock or a delay ends."""
-        self.empty_until_ms = self.machine.next_deadline_ms() or NO_DEADLINE_MS
+        self.waiters: dict[Waiter, int] | None = None
 
     def add_waiter(self, waiter: Waiter) -> None:
         if self.waiters is None:
             self.waiters = {}
-        self.waiters[waiter] = None
+        self.waiters[waiter] = next(_arrivals)
 
     def remove_waiter(self, waiter: Waiter) -> None:
         if self.waiters is not None:
@@ -89,17 +68,93 @@ class WakeUps:
             if not self.waiters:
                 self.waiters = None
 
+
+class LedTopic(Awaited, Ready[Any]):
+    """All share-partitions of one group and topic. Fetches of the whole topic wait here for all of them.
+
+    `used_at_ms`: when a fetch last asked for all of them. It ends when one is unloaded or comes.
+    """
+
+    def __init__(self, members: Sequence[Any]) -> None:
+        Awaited.__init__(self)
+        Ready.__init__(self, members)
+        self.used_at_ms = 0
+        for led in members:
+            led.of_topic = self
+
+    def end(self) -> None:
+        self.fenced = True
+        self.due.clear()  # places and times are those of the next index from now on
+        for led in self.members:
+            led.of_topic = None
+            led.used_at_ms = max(led.used_at_ms, self.used_at_ms)
+        for waiter in list(self.waiters or ()):
+            waiter.wake()
+
+
+class WakeUps(Awaited):
+    """The waiting fetches of one share-partition, and whether a fetch would find records.
+
+    `empty_until_ms`: nothing can be acquired before this time. An event sets it to 0.
+    `of_topic`: the index of its topic, if there is one. Whoever changes `empty_until_ms` or `served_turn` (see
+    `turns.Served`) tells it; `place` is its place there.
+    `reading`, `halted`, `turned_away`: see the page of this file.
+    `holders`: by member, its streams that wait until it holds less.
+    """
+
+    __slots__ = (
+        "empty_until_ms",
+        "halted",
+        "holders",
+        "key",
+        "machine",
+        "of_topic",
+        "place",
+        "reading",
+        "served_turn",
+        "turned_away",
+    )
+
+    def __init__(self, key: SharePartitionKey, machine: SharePartition) -> None:
+        super().__init__()
+        self.key = key
+        self.machine = machine
+        self.reading = False
+        self.halted = False
+        self.turned_away = False
+        self.empty_until_ms = 0
+        self.served_turn = 0
+        self.place: tuple[int, int] | None = None
+        self.of_topic: LedTopic | None = None
+        self.holders: dict[str, dict[Waiter, None]] | None = None
+
+    def note_empty(self) -> None:
+        """Nothing can be acquired until a lock or a delay ends."""
+        self.empty_until_ms = self.machine.next_deadline_ms() or NO_DEADLINE_MS
+        if self.of_topic is not None:
+            self.of_topic.note(self)
+
+    def awaiting(self) -> Collection[Waiter]:
+        """The fetches that wait for it, or for its whole topic, in the order of arrival."""
+        own, of_topic = self.waiters, None if self.of_topic is None else self.of_topic.waiters
+        if not own or not of_topic:
+            return own or of_topic or ()
+        arrivals = own | of_topic
+        return sorted(arrivals, key=arrivals.__getitem__)
+
     def wake(self) -> None:
         """There may be records: wake the fetch that has waited longest and is not woken yet."""
         self.empty_until_ms = 0
-        for waiter in self.waiters or ():
+        if self.of_topic is not None:
+            self.of_topic.note(self)
+        for waiter in self.waiters or () if self.of_topic is None else self.awaiting():
             if not waiter.woken:
                 waiter.wake()
                 return
 
     def wake_after(self, waiter: Waiter) -> None:
         """Wake the next fetch behind `waiter`, which leaves the records that it was woken for."""
-        behind = iter(self.waiters or ())
+        behind = iter(self.awaiting())
         if waiter in behind:  # moves the iterator behind `waiter`
             for following in behind:
                 if not following.woken:
@@ -113,9 +168,8 @@ class WakeUps:
             self.wake()
 
     def wake_all(self) -> None:
-        if self.waiters is not None:
-            for waiter in list(self.waiters):
-                waiter.wake()
+        for waiter in list(self.awaiting()):
+            waiter.wake()
         if self.holders is not None:
             self.wake_holders(list(self.holders))
 
@@ -181,9 +235,10 @@ def pass_on(leds: Sequence[WakeUps], record_log: RecordLog, now_ms: int, waiter:
         waiter: the fetch that leaves them, if it waits on. It wakes a fetch behind it, or any that was turned away.
     """
     for led in leds:
-        if led.waiters is None or led.empty_until_ms > now_ms:
+        waiters = led.awaiting()
+        if not waiters or led.empty_until_ms > now_ms:
             continue
-        if waiter is not None and len(led.waiters) == 1 and not led.turned_away:
+        if waiter is not None and len(waiters) == 1 and not led.turned_away:
             continue
         if led.reading:
             led.turned_away = True  # the fetch that reads calls `pass_on` later

@@ -27,12 +27,12 @@ SPLIT_AT_ONCE: Final = 500
 
 
 class OpenSession(NamedTuple):
-    """The session of one request. `turn`: as in `Asked`. `closing`: this request closes the session. `topics`: those
-    that the session follows."""
+    """A request in a session. `turn`: as in `Asked`. `closing`: this request closes the session. `topics`: those that
+    the session follows."""
 
     group_id: str
     member_id: str
-    partitions: Sequence[TopicIdPartition]
+    session: ShareSession
     turn: int
     closing: bool
     topics: Collection[str] = ()
@@ -95,8 +95,7 @@ class Sessions:
             session.followed.pop(name, None)
         if session.behind:
             await self._catch_up(session)
-        partitions, topics = tuple(session.partitions), session.followed
-        return OpenSession(group_id, member_id, partitions, epoch, closing=False, topics=topics)
+        return OpenSession(group_id, member_id, session, epoch, closing=False, topics=session.followed)
 
     def _size(self, name: str) -> tuple[str, int]:
         """A topic's id and number of partitions, as far as it is known."""
@@ -122,7 +121,7 @@ class Sessions:
         if epoch == CLOSE:
             return self._closing(key)
         session = self._cache.advance(key, epoch, self._clock.now_ms())
-        return OpenSession(group_id, member_id, tuple(session.partitions), epoch, closing=False)
+        return OpenSession(group_id, member_id, session, epoch, closing=False)
 
     def forget(self, session: OpenSession, gone: Sequence[TopicIdPartition]) -> None:
         """Remove partitions from a session. Raises: ShareSessionNotFound."""
@@ -130,21 +129,22 @@ class Sessions:
 
     def _closing(self, key: tuple[str, str]) -> OpenSession:
         session = self._cache.close(key)
-        return OpenSession(*key, tuple(session.partitions), CLOSE, closing=True)
+        return OpenSession(*key, session, CLOSE, closing=True)
 
     async def release(self, session: OpenSession) -> None:
         """Release the records that the member of a closed session holds in its partitions, at all leaders."""
         mine: list[tuple[KnownTopic, int]] = []
         others: dict[Node, list[tuple[KnownTopic, int]]] = {}
         slices = Slices()
-        for start in range(0, len(session.partitions), SPLIT_AT_ONCE):
+        partitions = tuple(session.session.partitions)
+        for start in range(0, len(partitions), SPLIT_AT_ONCE):
             if slices.over():
                 await slices.pause()
             here, elsewhere = self._routing.split(
                 session.group_id,
                 [
                     (topic, partition)
-                    for topic_id, partition in session.partitions[start : start + SPLIT_AT_ONCE]
+                    for topic_id, partition in partitions[start : start + SPLIT_AT_ONCE]
                     if (topic := self._metadata.known_topic_id(topic_id)) is not None
                 ],
             )

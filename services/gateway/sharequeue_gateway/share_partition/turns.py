@@ -6,16 +6,21 @@ fetch that passes over it serves another one, which was served longer ago, and e
 Source: KIP-932, a partition that returned records moves to the end.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from heapq import heappop, heappush, merge
+from itertools import islice
 from operator import attrgetter
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.share_partition.fetch_limits import rotate
 
 LEVELS: Final = 10
 """The levels of a fetch with `priority`: a topic each, and the last level for all further topics."""
 SHARE: Final = 10
 """One of so many fetches with `priority` begins at a lower topic."""
+NO_DEADLINE_MS: Final = 1 << 62
 
 
 class Served(Protocol):
@@ -24,7 +29,16 @@ class Served(Protocol):
     served_turn: int
 
 
+class Listed(Served, Protocol):
+    """`empty_until_ms`: nothing can be acquired before this time; 0: it may have records. `place`: of `Ready`."""
+
+    key: SharePartitionKey
+    place: tuple[int, int] | None
+    empty_until_ms: int
+
+
 S = TypeVar("S", bound=Served)
+L = TypeVar("L", bound=Listed)
 Place = TypeVar("Place")
 Leader = TypeVar("Leader")
 T = TypeVar("T")
@@ -35,6 +49,67 @@ _served_turn: Final = attrgetter("served_turn")
 def in_turn(share_partitions: Iterable[S]) -> list[S]:
     """Sort by the last turn that gave records, the oldest first. Equal ones keep their order."""
     return sorted(share_partitions, key=_served_turn)
+
+
+class Ready(Generic[L]):
+    """The share-partitions of one group and topic, in order, and those of them that may have records, in turn.
+
+    `in_turn`: served turn and partition of those that may have records. `due`: times at which others may have records
+    again, with their partitions, a heap.
+    """
+
+    def __init__(self, members: Sequence[L]) -> None:
+        self.members: Final = members
+        self.in_turn: list[tuple[int, int]] = []
+        self.due: list[tuple[int, int]] = []
+        self._times: dict[int, int] = {}
+        """By partition, the earliest of its `due`."""
+        for member in members:
+            member.place = None
+            self.note(member)
+
+    def note(self, member: L) -> None:
+        """Note that its `empty_until_ms` or `served_turn` may have changed."""
+        partition, until_ms = member.key.partition, member.empty_until_ms
+        place = None if until_ms else (member.served_turn, partition)
+        if place != member.place:
+            if member.place is not None:
+                del self.in_turn[bisect_left(self.in_turn, member.place)]
+            if place is not None:
+                insort(self.in_turn, place)
+            member.place = place
+        if until_ms and until_ms < self._times.get(partition, NO_DEADLINE_MS):
+            self._times[partition] = until_ms
+            heappush(self.due, (until_ms, partition))
+
+    def fall_due(self, now_ms: int) -> None:
+        """List those that may have records again by now. Each round takes one from the heap."""
+        again = []
+        while self.due and self.due[0][0] <= now_ms:
+            due_ms, partition = heappop(self.due)
+            if self._times.get(partition) == due_ms:  # else it had an earlier time
+                del self._times[partition]
+                again.append(self.members[partition])
+        for member in again:
+            if member.empty_until_ms <= now_ms:
+                member.empty_until_ms = 0
+            self.note(member)
+
+
+def ready_in_turn(topics: Sequence[Ready[L]], turn: int, most: int) -> list[L]:
+    """The first share-partitions of these topics that may have records, as `in_turn(rotate(all, turn))` has them."""
+    skipped = turn % sum(len(topic.members) for topic in topics)
+    ahead: list[L] = []
+    behind: list[L] = []
+    served: list[list[L]] = []
+    for topic in topics:
+        places, members = topic.in_turn, topic.members
+        first, end = bisect_left(places, (0, skipped)), bisect_left(places, (1, 0))
+        skipped = max(skipped - len(members), 0)
+        ahead += [members[partition] for _, partition in places[first : min(first + most, end)]]
+        behind += [members[partition] for _, partition in places[: min(first, most)]]
+        served.append([members[partition] for _, partition in places[end : end + most]])
+    return [*ahead, *behind, *islice(merge(*served, key=_served_turn), most)][:most]
 
 
 def leaders_in_turn(
