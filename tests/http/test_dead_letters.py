@@ -98,7 +98,8 @@ def test_the_reasons_of_earlier_deliveries_are_in_flight_and_in_the_dead_letter(
     assert reasons[0] == held["earlier_reasons"][0]
     assert letter["headers"]["__dlq.errors.reason"] == "closed"
     listed = good(gateway.http.get(f"/v1/share-groups/{name}/dead-letters"))["dead_letters"]
-    life = good(gateway.http.get(f"/v1/share-groups/{name}/topics/{name}/partitions/0/records/1"))["dead_letters"]
+    path = f"/v1/share-groups/{name}/topics/{name}/partitions/0/records/1"
+    life = wait_until(lambda: good(gateway.http.get(path)).get("dead_letters"))  # its state follows its letter
     assert [each["reasons"] for each in (*listed, *life)] == [reasons, reasons]
 
 
