@@ -258,7 +258,8 @@ class FetchApi:
         followed, named = [*session.session.followed.values()], session.session.partitions
         topics = [topic for topic_id, _ in followed if (topic := self.metadata.known_topic_id(topic_id)) is not None]
         sizes = [(topic.topic_id, topic.partitions) for topic in topics]
-        if sizes == followed and sum(count for _, count in sizes) == len(named) and not refused:
+        whole = sizes == followed and sum(count for _, count in sizes) == len(named)
+        if whole and not any(topic.name in refused for topic in topics):
             return all_of(topics)
         partitions = []
         gone = []
