@@ -49,11 +49,19 @@ def test_ss_028_a_session_that_fetches_then_acknowledges_serves_each_partition(
     assert taken == dict.fromkeys(range(partitions), 2 * AT_ONCE)
 
 
-def test_single_records_come_from_each_partition_in_turn(gateway: Gateway, name: str) -> None:
-    partitions = 12
+@pytest.mark.parametrize("partitions", [12, 20], ids=["looked at each", "with an index"])
+def test_single_records_come_from_each_partition_in_turn(gateway: Gateway, name: str, partitions: int) -> None:
     fill(gateway, name, partitions, records=3)
     for _ in range(3):
         taken: Counter[int] = Counter()
         for _ in range(partitions):
             take(gateway, name, taken, topics=[name], max_records=1)
         assert taken == dict.fromkeys(range(partitions), 1)
+
+
+def test_held_records_keep_no_partition_at_the_front(gateway: Gateway, name: str) -> None:
+    partitions = 20  # so many have an index
+    fill(gateway, name, partitions, records=2)
+    for _ in range(2):
+        batches = [gateway.fetch(name, name, max_records=1)["batches"][0] for _ in range(partitions)]
+        assert sorted(batch["partition"] for batch in batches) == [*range(partitions)]
