@@ -74,7 +74,7 @@ class Worker:
         return [{**batch, "records": [], "type": "accept"} for batch in answer["batches"]]
 
     async def measured(self, work: Awaitable[list[dict[str, Any]]]) -> float:
-        """Returns: the microseconds of CPU of the gateway; what was fetched is accepted afterwards."""
+        """Fetch, then accept the records. Returns: the microseconds of the gateway's CPU for the fetch."""
         before = thread_cpu_seconds(self._pid)
         fetched = await work
         took = thread_cpu_seconds(self._pid) - before

@@ -55,7 +55,7 @@ def _combined(
 ) -> list[dict[str, Any]]:
     """The members of a right for each combination of the options; without an option, without its member.
 
-    `also`: what options stand for: operations by the type of the resource.
+    `also`: the operations that an option stands for, by the type of the resource.
     """
     resources: list[tuple[str, str] | tuple[None, None]] = [
         *(("TOPIC", name) for name in topics),

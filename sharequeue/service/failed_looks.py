@@ -29,7 +29,7 @@ def count_failed_look(loop: Loop) -> None:
 
 @contextmanager
 def looking(loop: Loop, failed: str, **named: Any) -> Iterator[None]:
-    """Count and log an ApiError of its body, and go on. `failed`: what that means; `named`: fields of the line."""
+    """Count and log an ApiError of its body, and go on. `failed`: the message of the log line; `named`: its fields."""
     try:
         yield
     except ApiError as error:

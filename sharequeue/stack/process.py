@@ -109,7 +109,7 @@ class Process:
     `user`: whom it runs as; None: as ourselves."""
 
     popen: ClassVar[Callable[..., "subprocess.Popen[bytes]"]] = subprocess.Popen
-    """What starts the processes of this kind."""
+    """Starts the processes of this kind."""
 
     def __init__(self, log_file: Path, inherited: Sequence[int] = (), user: str | None = None) -> None:
         self.log_file = log_file

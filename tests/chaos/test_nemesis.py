@@ -1,4 +1,4 @@
-"""What a nemesis leaves in place."""
+"""A nemesis breaks one broker at a time."""
 
 import asyncio
 from typing import cast

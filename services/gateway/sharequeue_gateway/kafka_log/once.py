@@ -310,7 +310,7 @@ class AppendOnce:
             if fault.name in MISSING:
                 return None
             raise
-        # what retention may have removed of an append that is there in part was there, at its noted end or above
+        # the append is there in part: a part that retention may have removed was at its noted end or above
         removed = [starts[place].offset > part.end for place, part in zip(places, intent.parts, strict=True)]
         if all(offset is None for offset in found):
             return () if all(removed) and intent.kind is Kind.KEYED else None
