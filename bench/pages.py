@@ -2,7 +2,7 @@
 
 A client produces a record and fetches it, and accepts it with the next fetch, at a steady pace: in turns without pages,
 and in turns while Chromium shows 20. Each pair of turns begins with the other side than the pair before. Chromium runs
-with the lowest priority, because the people who look at pages have machines of their own. The rows are Markdown.
+in the idle class of the scheduler, because the people who look at pages have machines of their own. The rows are Markdown.
 Believe only a run on a quiet machine. Exits 1 if the p99 of a call with pages is above 1.10 of the one without.
 """
 
@@ -69,7 +69,7 @@ def main(pairs: int, seconds: float, pages: int) -> None:
     """Compare the calls of others without and with open pages."""
     with tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp") as home:
         program = Path(home) / "chromium"
-        program.write_text(f'#!/bin/sh\nexec nice -n 19 {chromium()} "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec setpriv --bounding-set=-sys_nice chrt --idle 0 {chromium()} "$@"\n')
         program.chmod(0o755)
         with (
             temporary_stack(Path(home) / "stack") as stack,
