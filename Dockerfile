@@ -21,7 +21,7 @@ RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))
     && /opt/build/bin/pip install --requirement /tmp/build.txt \
     && /opt/build/bin/pip --python /opt/sharequeue/bin/python install --requirement /tmp/run.txt
 
-COPY README.md README.md
+COPY LICENSE README.md ./
 COPY migrations migrations
 COPY pipeline pipeline
 COPY services services

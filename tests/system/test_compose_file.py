@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -113,6 +114,20 @@ def test_services_wait_for_migrated_stores_and_restart(services: dict[str, dict[
         assert service["init"] is True
     assert services["migrate"]["restart"] == "no"
     assert services["migrate"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+
+
+def test_the_image_is_built_from_what_its_wheel_has() -> None:
+    """A file that .dockerignore leaves out cannot be copied, and a package that is not copied ends the build."""
+    ignored = (compose_file.ROOT / ".dockerignore").read_text()
+    reached = set(re.findall(r"^!(\S+)$", ignored, re.MULTILINE))
+    dockerfile = (compose_file.ROOT / "Dockerfile").read_text()
+    lines = re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE)
+    copied = {name for line in lines for name in line.split()}
+    project = tomllib.loads((compose_file.ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*wheel["packages"], *wheel["force-include"], *project["project"]["license-files"], "README.md"}
+    assert copied == reached
+    assert {path.partition("/")[0] for path in needed} <= copied
 
 
 def test_no_container_has_privileges_or_writes_outside_of_its_volume(services: dict[str, dict[str, Any]]) -> None:
