@@ -1,5 +1,6 @@
 """Answers as a gateway would that no caller can bring about at will: some refusals, a lost answer, a lack of Redis."""
 
+import contextlib
 import json
 import re
 from http.server import BaseHTTPRequestHandler
@@ -18,6 +19,7 @@ DEGRADED: Final = {
 REFUSED: Final = "the stub refuses this"
 MOST_ACKNOWLEDGEMENTS: Final = 2
 AWAY: Final = "away"
+EMPTY: Final = "empty"
 IGNORED: Final = "ignored"
 DOUBTED: Final = "doubted"
 FOREIGN: Final = "foreign"
@@ -39,8 +41,9 @@ class Stub(BaseHTTPRequestHandler):
     It passes produceRecords on to `gateway`, but a client gets no answer to its first try, and a refusal of the second.
     It passes the calls of share groups on, but refuses an acknowledgement with the reason REFUSED, whose record it then
     releases itself, and more than MOST_ACKNOWLEDGEMENTS in one request. A fetch of the topic AWAY is to be repeated
-    after 20 s. Acknowledgements of a topic with the word IGNORED are `ignored`, and those of a topic with the word
-    DOUBTED beyond offset 1; the answer to the first one of offset 0 is lost. For the topics `login-<status>` a login
+    after an hour, and one of EMPTY waits until its client hangs up. Acknowledgements of a topic with the word IGNORED
+    are `ignored`, and those of a topic with the word DOUBTED beyond offset 1; the answer to the first one of offset 0
+    is lost. For the topics `login-<status>` a login
     page answers, and another program for `login-json` and for acknowledgements of a topic with the word FOREIGN.
     """
 
@@ -80,7 +83,10 @@ class Stub(BaseHTTPRequestHandler):
             self._refuse(int(body["name"].rsplit("-", 1)[1]))
             return
         if body.get("topics") == [AWAY]:
-            self._refuse(503, retry_after="20")
+            self._refuse(503, retry_after="3600")
+        elif body.get("topics") == [EMPTY]:
+            with contextlib.suppress(ConnectionError):
+                self.connection.recv(1)
         elif len(acknowledgements) > MOST_ACKNOWLEDGEMENTS:
             self._refuse(422)
         elif REFUSED in [acknowledgement.get("reason") for acknowledgement in acknowledgements]:

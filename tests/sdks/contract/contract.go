@@ -25,6 +25,7 @@ import (
 )
 
 const patience = 60 * time.Second
+const idle = 15 * time.Second // a fetch without an answer ends after 20
 
 type object = map[string]any
 
@@ -519,18 +520,18 @@ func (p *player) work(w work) error {
 		}
 	}
 	if w.Interrupted {
-		return errors.Join(endIdle(plain, group, topic+"-empty"), endIdle(stub, group, "away"), meetLoginPage(group), panics(topic))
+		return errors.Join(endIdle(group, "empty"), endIdle(group, "away"), meetLoginPage(group), panics(topic))
 	}
 	return nil
 }
 
 // endIdle ends the context of a worker that waits for records, or for the service.
-func endIdle(gateway *api.ClientWithResponses, group, topic string) error {
+func endIdle(group, topic string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(1500*time.Millisecond, cancel)
 	started := time.Now()
-	waiting := Worker{Client: gateway, Group: group, Topics: []string{topic}}
-	if err := waiting.Run(ctx); err != nil || time.Since(started) > 7*time.Second {
+	waiting := Worker{Client: stub, Group: group, Topics: []string{topic}}
+	if err := waiting.Run(ctx); err != nil || time.Since(started) > idle {
 		return unexpected{fmt.Sprint("a worker of ", topic, " goes on after its context: ", err)}
 	}
 	return nil

