@@ -6,6 +6,7 @@ from typing import Final
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import retry_waits
+from sharequeue.repeats import PART_DIED, Tries
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.forms.errors import ApiError
 
@@ -30,19 +31,28 @@ def survived_s(waits_ms: Sequence[int], limit: int) -> float:
 async def apply(client: Client, group: str) -> None:
     """Give a group that has neither a backoff nor a limit those of a worker; else say how the group's differ.
 
-    What the service refuses is logged: the worker runs all the same.
+    A gateway that is away is waited for. What one refuses is logged: the worker runs all the same.
     """
+    tries = Tries(PART_DIED)
+    while True:
+        try:
+            await _apply(client, group)
+            return
+        except ApiError as error:
+            log.warning("the retries of the group %s cannot be read or set: %s", group, error.detail)
+            if error.problem is not None or not error.error.retriable:  # a gateway has answered
+                return
+        await tries.pause()
+
+
+async def _apply(client: Client, group: str) -> None:
     path = {"group": group}
-    try:
-        found = await client.call(apis.GET_SHARE_GROUP_CONFIG, path=path)
-        service = await client.call(apis.GET_SHARE_GROUP_SERVICE_CONFIG, path=path)
-        most = int(service.service["group.share.max.delivery.count.limit"])
-        ours = {BACKOFF: WAITS, LIMIT: str(min(ATTEMPTS, most))}
-        if found[BACKOFF] == "" and int(found[LIMIT]) == service.service[f"group.{LIMIT}"]:
-            found = await client.call(apis.UPDATE_SHARE_GROUP_CONFIG, {"config": ours, "reset": []}, path=path)
-    except ApiError as error:
-        log.warning("the retries of the group %s cannot be read or set: %s", group, error.detail)
-        return
+    found = await client.call(apis.GET_SHARE_GROUP_CONFIG, path=path)
+    service = await client.call(apis.GET_SHARE_GROUP_SERVICE_CONFIG, path=path)
+    most = int(service.service["group.share.max.delivery.count.limit"])
+    ours = {BACKOFF: WAITS, LIMIT: str(min(ATTEMPTS, most))}
+    if found[BACKOFF] == "" and int(found[LIMIT]) == service.service[f"group.{LIMIT}"]:
+        found = await client.call(apis.UPDATE_SHARE_GROUP_CONFIG, {"config": ours, "reset": []}, path=path)
     hours = survived_s(retry_waits(found[BACKOFF]), int(found[LIMIT])) / 3600
     differs = ", ".join(
         f"{name}={found[name]} (a worker's own: {own})" for name, own in ours.items() if found[name] != own

@@ -43,7 +43,8 @@ class Process:
         self._stop = asyncio.Event()
         self._exit_code = DONE
         self._prepared: asyncio.Task[None]
-        """Makes the schedules."""
+        """Sets the retries of groups, and makes the schedules."""
+        self._retries_set = asyncio.Event()
 
     async def run(self, health_port: int | None = None) -> int:
         """Run until `stop`. Returns: the exit code."""
@@ -80,23 +81,26 @@ class Process:
         app, options = self._app, self._app.gateways.login
         login = Login(options.get("token"), options.get("headers"))
         client = Client(app.gateways.urls, login=login, ca=options.get("ca"))
-        groups = dict.fromkeys(task.group for task in app.tasks.values()) if app.set_retries else ()
-        for group in groups:
-            await group_rules.apply(client, group)
-        self._prepared = asyncio.create_task(self._put_schedules(client))
+        self._prepared = asyncio.create_task(self._prepare(client))
         return [Feeding(tasks, runner, app.lock_duration_ms) for tasks in app.queues()]
 
-    async def _put_schedules(self, client: Client) -> None:
+    async def _prepare(self, client: Client) -> None:
+        groups = dict.fromkeys(task.group for task in self._app.tasks.values()) if self._app.set_retries else ()
         try:
+            for group in groups:
+                await group_rules.apply(client, group)
+            self._retries_set.set()
             await schedules.put(client, self._app.tasks.values())
         except ApiError as error:
             log.error("%s", error.detail)
             self._exit_code = REFUSED
         finally:
+            self._retries_set.set()  # or the worker stops
             await client.close()
 
     async def _feed(self) -> None:
         parent = str(os.getppid())
+        await self._retries_set.wait()
         feeding = [asyncio.create_task(each.run()) for each in self._feedings]
         while True:
             done, _ = await asyncio.wait(feeding, timeout=LOOK_S, return_when=asyncio.FIRST_EXCEPTION)

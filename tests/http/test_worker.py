@@ -14,10 +14,11 @@ import pytest
 
 from sharequeue.stack.process import free_port
 from sharequeue.stack.stack import Stack
-from sharequeue.worker import Context, Reject, Retry, Snooze, Worker
+from sharequeue.worker import Context, Reject, Retry, Snooze, Worker, group_rules
+from sharequeue.worker.health import metrics
 from sharequeue.worker.process import NOTHING_FITS, REFUSED, Process
 from tests.http.calls import Gateway
-from tests.http.client_calls import in_event_loop, until
+from tests.http.client_calls import Network, in_event_loop, port_of, until
 
 
 @dataclasses.dataclass
@@ -202,11 +203,12 @@ async def test_a_lost_lock_ends_the_function_and_what_it_did_is_not_accepted(
 
     await waits.send(0)
     await plain.send(1)
-    async with working(app):
+    async with working(app) as process:
         await until(lambda: len(begun) == 2)
         gateway.reset(name, "latest", force=True)  # an operator takes the records: their renewals are refused
         await until(lambda: sorted(ended) == [0, 1])
         await until(lambda: "offset 1, attempt 1: done, not accepted" in caplog.text)
+        assert 'records_total{task="plain",outcome="not_accepted"} 1' in metrics(process._feedings)
     assert caplog.text.count("its lock is lost") == 2
 
 
@@ -235,9 +237,10 @@ async def test_a_stopping_worker_gives_back_what_it_did_not_begin(stack: Stack, 
 
 @in_event_loop
 async def test_a_worker_sets_retries_for_hours_and_calls_the_next_gateway(
-    stack: Stack, gateway: Gateway, name: str
+    stack: Stack, gateway: Gateway, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The first URL is dead. Retries that the group has of its own stay."""
+    """The first URL is dead. Retries that the group has of its own stay, and the log says how they differ."""
+    caplog.set_level("INFO")
     app = Worker([f"http://127.0.0.1:{free_port()}", stack.url])
     done = asyncio.Event()
 
@@ -258,6 +261,34 @@ async def test_a_worker_sets_retries_for_hours_and_calls_the_next_gateway(
     assert (config["share.delivery.count.limit"], config["share.retry.backoff.ms"][:9]) == ("32", "1000,3000")
     own = gateway.http.get(f"/v1/share-groups/{name}-own/config").json()
     assert (own["share.delivery.count.limit"], own["share.retry.backoff.ms"]) == ("7", "")
+    assert f"the group {name} tries a record for 4.3 h before it is dead\n" in caplog.text
+    differs = (
+        f"{group_rules.BACKOFF}= (a worker's own: {group_rules.WAITS}), {group_rules.LIMIT}=7 (a worker's own: 32)"
+    )
+    assert f"the group {name}-own tries a record for 0.0 h before it is dead; {differs}\n" in caplog.text
+
+
+@in_event_loop
+async def test_a_worker_that_starts_before_its_gateway_sets_retries(
+    stack: Stack, gateway: Gateway, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits for the gateway; told to stop, it ends at once."""
+    port = free_port()
+    app = Worker(f"http://127.0.0.1:{port}")
+
+    @app.task(name, group=name)
+    async def fulfil(value: int) -> None: ...
+
+    gateway.produce(name, 1)
+    async with working(app):
+        await until(lambda: f"the retries of the group {name}" in caplog.text)
+    async with working(app):
+        caplog.clear()
+        await until(lambda: f"the retries of the group {name}" in caplog.text)
+        async with Network(port_of(stack), port):
+            await until(lambda: finished(gateway, name, name) == 1)
+    config = gateway.http.get(f"/v1/share-groups/{name}/config").json()
+    assert config["share.delivery.count.limit"] == "32"
 
 
 @in_event_loop
