@@ -1,7 +1,9 @@
 """The rules of a worker that need no service: spans, outcomes, payloads by type, when a task slows down or stops."""
 
 import dataclasses
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, TypedDict
 
 import msgspec
@@ -16,6 +18,8 @@ from sharequeue.worker.judging import MISMATCHES, SLOW_S, WINDOW, Breaker, Misma
 from sharequeue.worker.outcomes import ACCEPTED, REJECT, RELEASE, Verdict, does_not_fit, verdict_of
 from sharequeue.worker.payloads import signature_of
 from sharequeue.worker.spans import seconds, when
+
+PAGE = Path(__file__).parents[2] / "docs/worker.md"
 
 
 @pytest.mark.parametrize(
@@ -198,6 +202,18 @@ def test_the_retries_of_a_worker_last_for_four_hours() -> None:
     assert group_rules.survived_s([1000, 5000, 30_000], 5) == 66
     assert group_rules.survived_s([1000, 5000, 30_000], 2) == 1
     assert group_rules.survived_s([], 5) == 0
+
+
+def test_the_page_says_how_long_an_outage_may_last() -> None:
+    rows = re.findall(
+        r"^\| (none|[\d,]+)(: a worker's own)? \| (\d+) \| ([\d.]+) (\w+) \|$", PAGE.read_text(), re.MULTILINE
+    )
+    assert [(waits, int(limit)) for waits, own, limit, *_ in rows if own] == [(group_rules.WAITS, group_rules.ATTEMPTS)]
+    for waits, _, limit, number, unit in rows:
+        listed = [] if waits == "none" else [int(wait) for wait in waits.split(",")]
+        lasts = group_rules.survived_s(listed, int(limit)) / {"s": 1, "minutes": 60, "hours": 3600}[unit]
+        assert round(lasts, len(number.partition(".")[2])) == float(number)
+    assert len(rows) == 4
 
 
 def test_an_app_refuses_what_it_cannot_run() -> None:
