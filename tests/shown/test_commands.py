@@ -33,3 +33,9 @@ def test_each_row_of_the_table_of_commands_names_commands_and_their_options(code
 def test_the_table_has_each_command() -> None:
     first = {words_of(code)[0] for codes in rows() for code in codes[:1]}
     assert first == {*COMMANDS}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_installs_a_name_that_nobody_owns(page: Path) -> None:
+    """Nothing is published: whoever takes the name at an index would be installed."""
+    assert not re.findall(r"(?:pip3?|pipx|uv|npm|poetry) (?:install|add) (?:-\S+ )*['\"]?sharequeue", page.read_text())
