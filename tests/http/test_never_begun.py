@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from sharequeue.client import ShareConsumer, ValueUndecodable
+from sharequeue.client import IllegalState, ShareConsumer, ValueUndecodable
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, Json
 from tests.http.client_calls import in_event_loop, produce, until
@@ -108,16 +108,17 @@ async def test_a_consumer_that_hangs_gives_back_what_it_has_not_begun(
     async with ShareConsumer(stack.url, name, [name], acknowledgement="explicit", max_poll_interval_ms=0) as consumer:
         records = await consumer.poll()
         assert records[1].value == 1
-        await until(lambda: records[3].delivery.lost)
-        assert records[0].delivery.lost == {2, 3}
+        await until(lambda: records[3].lost)
+        assert records[0].delivery.given_back == {2, 3}
         got: list[tuple[int, int, int, int]] = []
         while not got:
             got = counts(await asyncio.to_thread(gateway.fetch, name, name))
         assert (2, 3, 2, 1) in got
         for record in records:
             consumer.acknowledge(record)
-        (failure,) = (await consumer.commit()).failures
-        assert (failure.last_offset, failure.type, failure.code) == (3, "accept", "INVALID_RECORD_STATE")
+        with pytest.raises(IllegalState, match="offset 3 is already given back"):
+            consumer.acknowledge(records[3])
+        assert await consumer.commit() == {(name, 0): 2}
 
 
 @in_event_loop

@@ -128,7 +128,9 @@ class Record(Generic[V]):
     @property
     def lost(self) -> bool:
         """Tell whether the lock has ended: another member may have the record, and an acknowledgement fails."""
-        return self.offset in self.delivery.lost or self.lock_remaining_ms == 0
+        return self.lock_remaining_ms == 0 or any(
+            self.offset in gone for gone in (self.delivery.lost, self.delivery.given_back)
+        )
 
     @property
     def lock_remaining_ms(self) -> int:
@@ -140,8 +142,8 @@ class Record(Generic[V]):
 
 
 class Polled(list[Record]):
-    """The records that a poll returned. A loop over them begins each record that it reaches, and ends if the consumer
-    is stopped."""
+    """The records that a poll returned. A loop over them begins each record that it reaches, and leaves out what the
+    consumer has given back: because it was stopped, or not used for `max_poll_interval_ms`."""
 
     def __iter__(self) -> Iterator[Record]:
         for record in super().__iter__():
@@ -158,7 +160,7 @@ class Delivery:
     that a transaction settles when it commits; until then they are held. `group`, `member_id`: who holds it. `decode`:
     its values; None: as plain JSON.
     `begun_to`: the last offset that the program began to work on; -1: none. `given_back`: what a consumer that was
-    stopped gave back. `undecodable`: the last offset whose value could not be decoded; -1: none.
+    stopped, or hung, gave back. `undecodable`: the last offset whose value could not be decoded; -1: none.
     """
 
     def __init__(self, batch: FetchedBatch, group: str = "", member_id: str = "", decode: Decode | None = None) -> None:
@@ -199,7 +201,8 @@ class Delivery:
     def choose(self, offset: int, outcome: Outcome) -> None:
         """Choose the outcome of one record, in place of an earlier choice. Raises: IllegalState: it was sent."""
         if offset not in self.undecided and offset not in self.chosen:
-            raise IllegalState(f"{self.topic}-{self.partition} offset {offset} is already acknowledged")
+            what = "given back" if offset in self.given_back else "acknowledged"
+            raise IllegalState(f"{self.topic}-{self.partition} offset {offset} is already {what}")
         self.chosen[offset] = outcome
         self.undecided.discard(offset)
 
@@ -269,15 +272,6 @@ def never_begun(held: dict[Delivery, None]) -> Iterator[tuple[Delivery, int]]:
                 yield delivery, offset
         if delivery.begun_to >= 0:
             return
-
-
-def never_begun_runs(held: dict[Delivery, None]) -> list["OutcomeRun"]:
-    """Releases of what lies behind the last record that the program began. The records stay undecided."""
-    by_delivery: dict[Delivery, dict[int, Outcome]] = {}
-    for delivery, offset in never_begun(held):
-        if offset not in delivery.lost:
-            by_delivery.setdefault(delivery, {})[offset] = NEVER_BEGUN
-    return [OutcomeRun(delivery, *run) for delivery, chosen in by_delivery.items() for run in outcome_runs(chosen)]
 
 
 def give_back(held: dict[Delivery, None]) -> None:

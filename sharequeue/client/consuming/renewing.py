@@ -8,10 +8,11 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Callable
 from typing import Final
 
-from sharequeue.client.consuming.acknowledging import APPLIED, IGNORED, Acknowledging, Results
-from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, never_begun_runs
+from sharequeue.client.consuming.acknowledging import APPLIED, IGNORED, Acknowledging
+from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun
 from sharequeue.client.consuming.outcomes import RENEW, RENEWED_AT
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.problems import AcknowledgementResult
@@ -24,18 +25,6 @@ log = logging.getLogger(__name__)
 TOGETHER_S: Final = 0.2
 """One call renews all locks that are due within this time."""
 NEVER: Final = math.inf
-GIVE_BACK_S: Final = 5.0
-"""The deadline of each call that gives records back."""
-
-
-class _GivenBack(Results[OutcomeRun]):
-    """The results of giving records back. The locks of those that are refused end by themselves."""
-
-    def applied(self, run: OutcomeRun) -> None:
-        """Nothing is left to do."""
-
-    def refused(self, run: OutcomeRun, code: str, detail: str, *, retriable: bool) -> None:
-        log.warning("cannot give back %s: %s", run.delivery.topic, detail)
 
 
 class Renewing:
@@ -44,14 +33,22 @@ class Renewing:
     Args:
         held: the consumer's deliveries. `settling.py` adds and removes them.
         max_idle_s: a consumer that was not used for so long may hang, and its locks are no longer renewed; inf: never.
+        give_back: called then. Releases what the program has not begun, before its locks end: so that is no attempt.
     """
 
     def __init__(
-        self, acknowledging: Acknowledging, held: dict[Delivery, None], max_idle_s: float, *, enabled: bool
+        self,
+        acknowledging: Acknowledging,
+        held: dict[Delivery, None],
+        max_idle_s: float,
+        give_back: Callable[[], None],
+        *,
+        enabled: bool,
     ) -> None:
         self._acknowledging = acknowledging
         self._held = held
         self._max_idle_s = max_idle_s
+        self._give_back = give_back
         self._enabled = enabled
         self._allowed: bool | None = None
         self._used_at = time.monotonic()
@@ -103,23 +100,12 @@ class Renewing:
                     )
                     for delivery in due:
                         delivery.renew_at = NEVER
-                    await self._give_back()
+                    self._give_back()
                 else:
                     await self._renew(due)
         finally:
             self._task = None
             self._arm(min((delivery.renew_at for delivery in self._held), default=NEVER))
-
-    async def _give_back(self) -> None:
-        """Release what the program has not begun, before its locks end: so that is no attempt. If the program comes to
-        it all the same, its acknowledgement fails."""
-        given = never_begun_runs(self._held)
-        for run in given:
-            run.delivery.lost.update(range(run.first_offset, run.last_offset + 1))
-        try:
-            await self._acknowledging.send(given, _GivenBack(), GIVE_BACK_S)
-        except ApiError as error:
-            log.warning("cannot give records back: %s", error.detail)
 
     async def _may_renew(self, left_s: float) -> bool:
         """Return whether the group allows renewing; the client asks once. Without an answer in half of the time that

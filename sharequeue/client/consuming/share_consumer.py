@@ -140,7 +140,7 @@ class ShareConsumer(Closing, Generic[V]):
         self._fetching = Fetching(self._client, group, self.member_id, limits, decode)
         acknowledging = Acknowledging(self._client, group, self.member_id, answer_s)
         self._settling = Settling(acknowledging, self._fetching, self._ready, answer_s, on_acknowledged)
-        self._renewing = Renewing(acknowledging, self._settling.held, idle_s, enabled=renew)
+        self._renewing = Renewing(acknowledging, self._settling.held, idle_s, self._give_back, enabled=renew)
         self._polling = Polling(self._fetching, self._settling, self._renewing, self._ready, self._patience_s)
         self._under_way: asyncio.Timeout | None = None
         """Of the poll that is under way; `stop` ends it."""
@@ -358,15 +358,21 @@ class ShareConsumer(Closing, Generic[V]):
         self._stopped = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._give_back)
+                self._loop.call_soon_threadsafe(self._end_loops)
 
-    def _give_back(self) -> None:
+    def _end_loops(self) -> None:
         if self._closed:
             return
-        self._ready.clear()
         if self._under_way is not None and not self._under_way.expired():
             self._under_way.reschedule(0)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Release what the program has not begun."""
         give_back(self._settling.held)
+        kept = [record for record in self._ready if record.offset not in record.delivery.given_back]
+        self._ready.clear()
+        self._ready.extend(kept)
         self._settling.commit_in_background(self._take_chosen(), None, CLOSE_DEADLINE_S)
 
     async def close(self) -> None:
