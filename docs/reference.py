@@ -39,6 +39,7 @@ from sharequeue.openapi.field_texts import field_texts
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, Config
 from sharequeue.protocol.errors import KAFKA_CODES
+from sharequeue.protocol.service_configs import NAMES
 from sharequeue.protocol.types import MAX_INT64
 from sharequeue.repeats import Rule
 from sharequeue.service.series import Counts, Family
@@ -107,9 +108,24 @@ def table(heads: Sequence[str], rows: Rows) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
+_SERVICE_WIDE: Final = {
+    name.replace(".", "_"): text.format(setting)
+    for setting, names in NAMES.items()
+    for name, text in zip(
+        names,
+        (
+            "The least `{}` that a group may have.",
+            "The `{}` of a group that has none of its own.",
+            "The highest `{}` that a group may have.",
+        ),
+        strict=True,
+    )
+}
+
+
 def settings(kind: type[msgspec.Struct], leave_out: type[msgspec.Struct] | None = None) -> str:
     """The settings of a service: what the source says behind each field."""
-    texts = field_texts(kind)
+    texts = {**_SERVICE_WIDE, **field_texts(kind)}
     without = leave_out.__struct_fields__ if leave_out else ()
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)

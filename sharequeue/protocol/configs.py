@@ -40,6 +40,10 @@ SOURCE_HEADER: Final = "__dlq.source.header."
 SESSION: Final = "share.session.timeout.ms"
 HEARTBEAT: Final = "share.heartbeat.interval.ms"
 LOCK_DURATION: Final = "share.record.lock.duration.ms"
+DELIVERY_LIMIT: Final = "share.delivery.count.limit"
+RECORD_LOCKS: Final = "share.partition.max.record.locks"
+SERVICE_WIDE: Final = (SESSION, HEARTBEAT, LOCK_DURATION, DELIVERY_LIMIT, RECORD_LOCKS)
+"""Settings whose default and bounds the operator may set, see `service_configs`."""
 PAUSED: Final = "share.paused"
 LONGEST_HOLD_MS: Final = 100 * 365 * 24 * HOUR_MS  # PostgreSQL subtracts it from a time
 
@@ -48,8 +52,7 @@ class Config(NamedTuple):
     """One setting. `kind` is int, bool, choice or text; `range` has both bounds, included. Kafka's own stand where they
     differ.
 
-    `doc`: what it means, as docs/configuration.md has it. `form`: of a text, in words. `service_wide`: the operator may
-    set its default and its bounds, see `service_configs`.
+    `doc`: what it means, as docs/configuration.md has it. `form`: of a text, in words.
     """
 
     name: str
@@ -62,7 +65,6 @@ class Config(NamedTuple):
     kafka_range: tuple[int, int] | None = None
     check: Callable[[str], str | None] | None = None
     form: str = ""
-    service_wide: bool = False
 
     def default_for(self, kafka_defaults: bool) -> str:
         return self.kafka_default if kafka_defaults and self.kafka_default is not None else self.default
@@ -139,7 +141,6 @@ GROUP_CONFIGS: Final[Configs] = {
             "A member that sends no heartbeat for this time leaves the group. It must be above the heartbeat interval.",
             (1000, HOUR_MS),
             kafka_range=(45_000, 60_000),
-            service_wide=True,
         ),
         Config(
             HEARTBEAT,
@@ -148,7 +149,6 @@ GROUP_CONFIGS: Final[Configs] = {
             "How often a member is asked to send a heartbeat.",
             (500, 60_000),
             kafka_range=(5000, 15_000),
-            service_wide=True,
         ),
         Config(
             LOCK_DURATION,
@@ -157,26 +157,23 @@ GROUP_CONFIGS: Final[Configs] = {
             "How long a fetched record stays locked, unless its fetch says otherwise (`lock_duration_ms`).",
             (MIN_LOCK_DURATION_MS, MAX_LOCK_DURATION_MS),
             kafka_range=(15_000, 60_000),
-            service_wide=True,
         ),
         Config(
-            "share.delivery.count.limit",
+            DELIVERY_LIMIT,
             "int",
             "5",
             "Attempts of a record: its deliveries without those [never begun](api.md#fetch-and-acknowledge). A record "
             "that fails the last one is dead-lettered or archived.",
             (1, 100),
             kafka_range=(2, 10),
-            service_wide=True,
         ),
         Config(
-            "share.partition.max.record.locks",
+            RECORD_LOCKS,
             "int",
             "2000",
             "Records of a share-partition that may be held or on their way to the dead-letter topic.",
             (1, 1_000_000),
             kafka_range=(100, 4000),
-            service_wide=True,
         ),
         Config(
             "share.partition.max.delayed.records",
@@ -424,7 +421,7 @@ def validate(configs: Configs, name: str, value: str, kafka_defaults: bool) -> s
         low, high = config.bounds(kafka_defaults)
         if not low <= number <= high:
             which, bound = ("min", low) if number < low else ("max", high)
-            of = f"; {service_name(name, which)} is {bound}" if config.service_wide else ""
+            of = f"; {service_name(name, which)} is {bound}" if name in SERVICE_WIDE else ""
             raise InvalidConfig(f"{name} must be in the range {low} to {high} inclusive, not {number}{of}")
         return str(number)
     if config.kind == "bool" and value not in ("true", "false"):
@@ -563,8 +560,8 @@ def share_group_config(
     values = group_config_values(group_id, stored, kafka_defaults, configs)
     return ShareGroupConfig(
         record_lock_duration_ms=int(values[LOCK_DURATION]),
-        delivery_count_limit=int(values["share.delivery.count.limit"]),
-        partition_max_record_locks=int(values["share.partition.max.record.locks"]),
+        delivery_count_limit=int(values[DELIVERY_LIMIT]),
+        partition_max_record_locks=int(values[RECORD_LOCKS]),
         partition_max_delayed_records=int(values["share.partition.max.delayed.records"]),
         redelivery_percent=int(values["share.redelivery.percent"]),
         auto_offset_reset=values["share.auto.offset.reset"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.share_state_client import ShareStateClient
-from sharequeue.protocol.service_configs import EMPTY_RETENTION
+from sharequeue.protocol.service_configs import EMPTY_RETENTION, group_configs
 from sharequeue.repeats import DELETION
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_coordinator.database import Database
@@ -84,7 +84,7 @@ class GroupCoordinator:
             database,
             self.metadata,
             clock,
-            service=service,
+            configs=group_configs(service),
             kafka_defaults=kafka_defaults,
             max_size=group_max_size,
             initialize_retry_interval_ms=initialize_retry_interval_ms,
@@ -95,7 +95,7 @@ class GroupCoordinator:
         self.members = Members(database, self.metadata, self.groups, self.initializer, clock)
         self.sessions = MemberSessions(database, self.metadata, self.groups, totals, clock)
         self.summaries = Summaries(self.metadata, self.groups, states)
-        self.group_configs = GroupConfigs(database, self.metadata, self.groups, kafka_defaults=kafka_defaults)
+        self.group_configs = GroupConfigs(database, self.metadata, self.groups, service)
         self.group_admin = GroupAdmin(
             self.metadata,
             self.groups,

@@ -1,12 +1,12 @@
 """The group coordinator's settings, read from the environment with the prefix SHAREQUEUE_COORDINATOR_."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, defstruct
 
 from sharequeue.ownership.settings import CoordinatorSettings
 from sharequeue.protocol.configs import LONGEST_HOLD_MS
-from sharequeue.protocol.service_configs import service_config
+from sharequeue.protocol.service_configs import NAMES, service_config
 from sharequeue.service.kafka_settings import check_record_log
 from sharequeue.service.settings import LeaseMs, Port, Positive, SettingsError
 from sharequeue_kafka.settings import Mechanism, SecurityProtocol
@@ -14,8 +14,16 @@ from sharequeue_kafka.settings import Mechanism, SecurityProtocol
 PREFIX = "SHAREQUEUE_COORDINATOR_"
 
 
-class Settings(CoordinatorSettings, frozen=True, kw_only=True):
-    """Durations in milliseconds."""
+if TYPE_CHECKING:
+    _WithServiceWide = CoordinatorSettings
+else:
+    _SERVICE_WIDE = [(name.replace(".", "_"), int | None, None) for names in NAMES.values() for name in names]
+    _WithServiceWide = defstruct("_WithServiceWide", _SERVICE_WIDE, bases=(CoordinatorSettings,), kw_only=True)
+
+
+class Settings(_WithServiceWide, frozen=True, kw_only=True):
+    """Durations in milliseconds. The service-wide settings of groups are fields too, such as
+    `group_share_max_record_lock_duration_ms`; None: the default or the bound of the group setting's row."""
 
     database_url: str
     """PostgreSQL with the schema `groups`."""
@@ -62,36 +70,6 @@ class Settings(CoordinatorSettings, frozen=True, kw_only=True):
     group.share.initialize.retry.interval.ms."""
     gateway_lease_ms: LeaseMs = 3000
     """A gateway that is silent for this time leads no share-partitions until it reports again."""
-    group_share_session_timeout_ms: int | None = None
-    """The `share.session.timeout.ms` of a group that has none of its own."""
-    group_share_min_session_timeout_ms: int | None = None
-    """The least `share.session.timeout.ms` that a group may have."""
-    group_share_max_session_timeout_ms: int | None = None
-    """The highest `share.session.timeout.ms` that a group may have."""
-    group_share_heartbeat_interval_ms: int | None = None
-    """The `share.heartbeat.interval.ms` of a group that has none of its own."""
-    group_share_min_heartbeat_interval_ms: int | None = None
-    """The least `share.heartbeat.interval.ms` that a group may have."""
-    group_share_max_heartbeat_interval_ms: int | None = None
-    """The highest `share.heartbeat.interval.ms` that a group may have."""
-    group_share_record_lock_duration_ms: int | None = None
-    """The `share.record.lock.duration.ms` of a group that has none of its own."""
-    group_share_min_record_lock_duration_ms: int | None = None
-    """The least `share.record.lock.duration.ms` that a group may have."""
-    group_share_max_record_lock_duration_ms: int | None = None
-    """The highest `share.record.lock.duration.ms` that a group may have."""
-    group_share_delivery_count_limit: int | None = None
-    """The `share.delivery.count.limit` of a group that has none of its own."""
-    group_share_min_delivery_count_limit: int | None = None
-    """The least `share.delivery.count.limit` that a group may have."""
-    group_share_max_delivery_count_limit: int | None = None
-    """The highest `share.delivery.count.limit` that a group may have."""
-    group_share_partition_max_record_locks: int | None = None
-    """The `share.partition.max.record.locks` of a group that has none of its own."""
-    group_share_min_partition_max_record_locks: int | None = None
-    """The least `share.partition.max.record.locks` that a group may have."""
-    group_share_max_partition_max_record_locks: int | None = None
-    """The highest `share.partition.max.record.locks` that a group may have."""
     group_share_empty_retention_ms: Annotated[int, Meta(ge=-1, le=LONGEST_HOLD_MS)] = -1
     """How long a group stays that has no members and is not used; then it is deleted
     [with its settings](configuration.md#empty-groups). −1: always."""

@@ -20,13 +20,14 @@ log = logging.getLogger(__name__)
 class GroupConfigs:
     """The settings of a group may be set before the group exists."""
 
-    def __init__(self, database: Database, metadata: Metadata, groups: GroupRegistry, *, kafka_defaults: bool) -> None:
-        self.service = groups.service
-        self._known = groups.configs
+    def __init__(
+        self, database: Database, metadata: Metadata, groups: GroupRegistry, service: Mapping[str, int]
+    ) -> None:
+        self.service = service
         self._database = database
         self._metadata = metadata
         self._groups = groups
-        self._kafka_defaults = kafka_defaults
+        self._in_force = groups.kafka_defaults, groups.configs
         self._lock = asyncio.Lock()
 
     async def stored(self, group_id: str) -> dict[str, str]:
@@ -37,12 +38,12 @@ class GroupConfigs:
     async def in_force(self, group_id: str) -> dict[str, str]:
         """All settings. Raises: as `Database.fence`."""
         self._database.fence(group_id)
-        return group_config_values(group_id, await self.stored(group_id), self._kafka_defaults, self._known)
+        return group_config_values(group_id, await self.stored(group_id), *self._in_force)
 
     async def service_config(self, group_id: str) -> ShareGroupServiceConfig:
         """Raises: as `Database.fence`."""
         self._database.fence(group_id)
-        found = clamped(await self.stored(group_id), self._kafka_defaults, self._known)
+        found = clamped(await self.stored(group_id), *self._in_force)
         return ShareGroupServiceConfig(service=dict(self.service), clamped=found)
 
     async def update(self, group_id: str, changes: Mapping[str, str], reset: Sequence[str]) -> dict[str, str]:
@@ -50,10 +51,10 @@ class GroupConfigs:
         async with self._lock:
             fence = self._database.fence(group_id)
             stored = await self.stored(group_id)
-            config = changed_group_config(stored, changes, reset, self._kafka_defaults, self._known)
+            config = changed_group_config(stored, changes, reset, *self._in_force)
             if config != stored:
                 await self._database.query(store.save_group_config, fence, group_id, config)
                 await self._groups.configure(group_id, config)
                 log.info("group settings changed", extra=fields(group_id=quoted(group_id), before=stored, after=config))
                 await self._metadata.catch_up()
-        return group_config_values(group_id, config, self._kafka_defaults, self._known)
+        return group_config_values(group_id, config, *self._in_force)

@@ -10,9 +10,8 @@ from weakref import WeakValueDictionary
 
 from sharequeue import background
 from sharequeue.clock import Clock
-from sharequeue.protocol.configs import share_group_config
+from sharequeue.protocol.configs import Configs, share_group_config
 from sharequeue.protocol.errors import GroupIdNotFound, NotCoordinator, StorageError
-from sharequeue.protocol.service_configs import group_configs
 from sharequeue_coordinator import metrics
 from sharequeue_coordinator.database import Database, Fence
 from sharequeue_coordinator.groups import store
@@ -34,7 +33,8 @@ class GroupRegistry:
     _database: Database
     _metadata: Metadata
     _clock: Clock
-    service: Mapping[str, int]
+    configs: Configs
+    """The settings of groups, with the defaults and bounds of the service."""
     kafka_defaults: bool
     max_size: int
     initialize_retry_interval_ms: int
@@ -44,10 +44,6 @@ class GroupRegistry:
     """Every group in memory that has members, and perhaps some that have none any more."""
     _loading: WeakValueDictionary[str, asyncio.Lock] = field(init=False, default_factory=WeakValueDictionary)
     _tasks: set[asyncio.Task[Any]] = field(init=False, default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.configs = group_configs(self.service)
-        """The settings of groups, with the defaults and bounds of the service."""
 
     # Loading
 

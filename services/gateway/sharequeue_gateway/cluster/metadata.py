@@ -131,8 +131,6 @@ class Metadata:
         self._sure: dict[str, KnownTopic] = {}
         self.sure: Final[Mapping[str, KnownTopic]] = self._sure
         """Known topics by name, without those that may be gone."""
-        self._service: Mapping[str, int] | None = None
-        """The service-wide settings of groups, as the feed has them; None before its first answer."""
         self._use_service({})
         self._version = -1
         self._heard_at = 0.0
@@ -358,14 +356,16 @@ class Metadata:
         return response
 
     def _use_service(self, service: Mapping[str, int]) -> None:
-        """Put service-wide settings in force: defaults of the groups, and bounds of what they and fetches say."""
+        """Put service-wide settings in force: defaults of the groups, and bounds of what they and fetches say. Before
+        the first answer there are none."""
+        self._service = service
         self._group_configs = group_configs({**service_config({}, self.kafka_defaults), **service})
         lock = self._group_configs[LOCK_DURATION]
         self.lock_bounds = lock.range
         self._default_lock_ms = int(lock.default)
 
     def _config_in(self, response: InitializeSharePartitionsResponse, group_id: str) -> ShareGroupConfig:
-        if self._service is None:
+        if not self._service:
             self._use_service(response.service)
         return share_group_config(group_id, response.config, self.kafka_defaults, self._group_configs)
 
@@ -458,7 +458,6 @@ class Metadata:
     async def _apply(self, changes: MetadataChangesResponse) -> None:
         """Apply changes. The version is set last, so changes whose application fails half-way are applied again."""
         if changes.service != self._service:  # a group coordinator was started with other settings
-            self._service = changes.service
             self._use_service(changes.service)
             self._version = -1
         if self._version < 0:  # the feed did not report the changes before this answer
