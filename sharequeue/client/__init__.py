@@ -37,87 +37,46 @@ whole document). Its subclasses are exported, too: `UnknownTopicOrPartition` and
 `ValueUndecodable`, or its subclass `ValueTooDeep`.
 """
 
-from sharequeue.client.admin import Admin
-from sharequeue.client.consuming.acknowledging import Committed
-from sharequeue.client.consuming.deliveries import Record
-from sharequeue.client.consuming.record_stream import RecordStream
-from sharequeue.client.consuming.share_consumer import ShareConsumer
+from sharequeue.client.admin import Admin as Admin
+from sharequeue.client.consuming.acknowledging import Committed as Committed
+from sharequeue.client.consuming.deliveries import Record as Record
+from sharequeue.client.consuming.record_stream import RecordStream as RecordStream
+from sharequeue.client.consuming.share_consumer import ShareConsumer as ShareConsumer
 from sharequeue.client.errors import (
-    AcknowledgementError,
-    AcknowledgementFailure,
-    IllegalState,
-    ValueTooDeep,
-    ValueUndecodable,
+    AcknowledgementError as AcknowledgementError,
+    AcknowledgementFailure as AcknowledgementFailure,
+    IllegalState as IllegalState,
+    ValueTooDeep as ValueTooDeep,
+    ValueUndecodable as ValueUndecodable,
 )
-from sharequeue.client.new_record import NewRecord
-from sharequeue.client.producer import Producer
-from sharequeue.client.scheduling import Scheduled
-from sharequeue.client.sending import Pending, Produced
-from sharequeue.client.transaction import Transaction
+from sharequeue.client.new_record import NewRecord as NewRecord
+from sharequeue.client.producer import Producer as Producer
+from sharequeue.client.scheduling import Scheduled as Scheduled
+from sharequeue.client.sending import Pending as Pending, Produced as Produced
+from sharequeue.client.transaction import Transaction as Transaction
 from sharequeue.protocol.errors import (
-    ConcurrentTransactions,
-    GroupIdNotFound,
-    GroupMaxSizeReached,
-    InvalidGroupId,
-    InvalidRecordState,
-    InvalidTopic,
-    InvalidTransactionTimeout,
-    InvalidTxnState,
-    ProducerFenced,
-    StorageError,
-    TransactionalIdNotFound,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
+    ConcurrentTransactions as ConcurrentTransactions,
+    GroupIdNotFound as GroupIdNotFound,
+    GroupMaxSizeReached as GroupMaxSizeReached,
+    InvalidGroupId as InvalidGroupId,
+    InvalidRecordState as InvalidRecordState,
+    InvalidTopic as InvalidTopic,
+    InvalidTransactionTimeout as InvalidTransactionTimeout,
+    InvalidTxnState as InvalidTxnState,
+    ProducerFenced as ProducerFenced,
+    StorageError as StorageError,
+    TransactionalIdNotFound as TransactionalIdNotFound,
+    UnknownTopicId as UnknownTopicId,
+    UnknownTopicOrPartition as UnknownTopicOrPartition,
 )
 from sharequeue_http.forms.errors import (
-    ApiError,
-    CoordinatorNotAvailable,
-    InvalidRequest,
-    LoginWanted,
-    RequestTimedOut,
-    Throttled,
-    TooLarge,
-    UnexpectedAnswer,
-    Unreachable,
+    ApiError as ApiError,
+    CoordinatorNotAvailable as CoordinatorNotAvailable,
+    InvalidRequest as InvalidRequest,
+    LoginWanted as LoginWanted,
+    RequestTimedOut as RequestTimedOut,
+    Throttled as Throttled,
+    TooLarge as TooLarge,
+    UnexpectedAnswer as UnexpectedAnswer,
+    Unreachable as Unreachable,
 )
-
-__all__ = [
-    "AcknowledgementError",
-    "AcknowledgementFailure",
-    "Admin",
-    "ApiError",
-    "Committed",
-    "ConcurrentTransactions",
-    "CoordinatorNotAvailable",
-    "GroupIdNotFound",
-    "GroupMaxSizeReached",
-    "IllegalState",
-    "InvalidGroupId",
-    "InvalidRecordState",
-    "InvalidRequest",
-    "InvalidTopic",
-    "InvalidTransactionTimeout",
-    "InvalidTxnState",
-    "LoginWanted",
-    "NewRecord",
-    "Pending",
-    "Produced",
-    "Producer",
-    "ProducerFenced",
-    "Record",
-    "RecordStream",
-    "RequestTimedOut",
-    "Scheduled",
-    "ShareConsumer",
-    "StorageError",
-    "Throttled",
-    "TooLarge",
-    "Transaction",
-    "TransactionalIdNotFound",
-    "UnexpectedAnswer",
-    "UnknownTopicId",
-    "UnknownTopicOrPartition",
-    "Unreachable",
-    "ValueTooDeep",
-    "ValueUndecodable",
-]
