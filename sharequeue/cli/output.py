@@ -37,7 +37,7 @@ GATEWAY: Final = "http://127.0.0.1:8080"
 NOTHING: Final = "-"
 """An empty cell of a table."""
 
-_JSONL: Final = "sharequeue.cli.jsonl"
+_JSONL: Final = "jsonl"
 _LENGTH: Final = re.compile(r"([1-9]\d{0,5})([smhd])", re.ASCII)
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -69,23 +69,13 @@ def url_option(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    """Add --json and --jsonl. The command gets `as_json` for either; `echo_json` knows which one was given."""
-    one_line = click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        callback=lambda context, _, given: given or _JSONL in context.meta,
-        help="print JSON on stdout, and errors as JSON on stderr",
-    )
+    """Add --json and --jsonl. `as_json` is true of the command with either; `echo_json` looks which one was given."""
     lines = click.option(
-        "--jsonl",
-        is_flag=True,
-        is_eager=True,  # --json looks whether it was given
-        expose_value=False,
-        callback=lambda context, _, given: context.meta.update({_JSONL: True} if given else {}),
-        help="as --json, with a line for each entry of a list",
+        "--jsonl", "as_json", flag_value=_JSONL, help="as --json, with a line for each entry of a list"
     )
-    return lines(one_line(command))
+    return click.option(
+        "--json", "as_json", flag_value="json", help="print JSON on stdout, and errors as JSON on stderr"
+    )(lines(command))
 
 
 def say(text: str) -> None:
@@ -238,7 +228,8 @@ def echo_json(answer: object) -> None:
     """Print JSON: an answer's bytes as the service gave them, or a message. It is one line; with --jsonl an answer that
     begins with a list is a line for each entry of its lists."""
     document = answer if isinstance(answer, bytes) else encode(answer)
-    for line in _entries(document) if _JSONL in click.get_current_context().meta else (document,):
+    in_lines = click.get_current_context().params.get("as_json") == _JSONL
+    for line in _entries(document) if in_lines else (document,):
         click.echo(line)
 
 
