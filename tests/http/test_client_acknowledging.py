@@ -1,6 +1,7 @@
 """The Python client acknowledges: implicitly, explicitly, in the background; it reports each failure."""
 
 import asyncio
+from typing import Any
 
 import httpx
 import msgspec
@@ -19,6 +20,7 @@ from sharequeue.stack.stack import Stack
 from tests.http.client_calls import (
     NOTHING_MS,
     ask,
+    configure,
     consumers,
     in_event_loop,
     produce,
@@ -232,6 +234,54 @@ async def test_commits_in_the_background_report_to_their_callback(stack: Stack, 
         polling.cancel()
         await asyncio.gather(polling, return_exceptions=True)
     assert await seen_by_another(stack, name, name, NOTHING_MS) == []
+
+
+@in_event_loop
+async def test_records_that_another_member_finished_are_not_counted(
+    stack: Stack, client: httpx.Client, name: str
+) -> None:
+    """The start offset has passed them, so the service ignores the acknowledgement: it is not this member's."""
+    configure(client, name, share_record_lock_duration_ms=1000)
+    await produce(stack, name, 0, 1)
+    async with consumers(stack, name, name, acknowledgement="explicit", renew=False) as consumer:
+        for record in await consumer.poll():
+            consumer.acknowledge(record)
+        async with consumers(stack, name, name) as other:
+            while not [record.value for record in await other.poll()]:
+                pass
+            assert await other.commit() == {(name, 0): 2}
+        committed = await consumer.commit()
+        assert committed == {}
+        (failure,) = committed.failures
+        assert (failure.last_offset, failure.code, failure.detail[:18]) == (
+            1,
+            "INVALID_RECORD_STATE",
+            "the lock had ended",
+        )
+
+
+@in_event_loop
+async def test_acknowledgements_that_travel_with_a_poll_report_to_their_callback(
+    stack: Stack, client: httpx.Client, name: str
+) -> None:
+    await produce(stack, name, *range(2))
+    reports: list[tuple[dict[tuple[str, int], int], Exception | None]] = []
+    options: dict[str, Any] = {"acknowledgement": "explicit", "max_records": 1, "member_id": "m"}
+    async with consumers(
+        stack, name, name, on_acknowledged=lambda *report: reports.append(report), **options
+    ) as consumer:
+        (record,) = await consumer.poll()
+        consumer.acknowledge(record)
+        (record,) = await consumer.poll()
+        assert reports == [({(name, 0): 1}, None)]
+        consumer.acknowledge(record)
+        taken = {"topic": name, "partition": 0, "first_offset": 1, "last_offset": 1, "type": "accept"}
+        body = {"member_id": "m", "acknowledgements": [taken]}
+        await asyncio.to_thread(ask, client, "POST", f"/v1/share-groups/{name}/acknowledge", body)
+        assert await consumer.poll(NOTHING_MS) == []  # it does not raise
+        committed, error = reports[1]
+        assert committed == {}
+        assert isinstance(error, AcknowledgementError)
 
 
 def test_an_unknown_outcome_is_retried_until_the_timeout() -> None:
