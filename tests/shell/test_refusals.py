@@ -2,9 +2,12 @@
 
 from sharequeue_gateway.routing import acknowledge, routing
 
+from sharequeue import client
 from sharequeue.ownership import coordinator_client
+from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, BY_NUMBER, KAFKA_CODES
 from sharequeue_http.forms import errors
+from sharequeue_http.forms.api import Api
 from sharequeue_http.problems import problem_of
 
 
@@ -24,3 +27,11 @@ def test_errors_of_http_itself_have_a_number_too() -> None:
     assert numbers == {kind.__name__: KAFKA_CODES[kind.error] for kind in kinds}
     only_https = ("InvalidRequest", "UnknownPath", "HostNotAllowed", "OriginNotAllowed")
     assert {numbers[name] for name in only_https} == {42}
+
+
+def test_the_client_exports_the_classes_of_the_errors_that_its_calls_name() -> None:
+    public = [api for api in vars(apis).values() if isinstance(api, Api) and not api.internal]
+    codes = {code for api in public for code in api.errors}
+    codes |= {code for code in BY_CODE if code.endswith("_AUTHORIZATION_FAILED")}
+    assert len(codes) > 30
+    assert {errors.exception_type(BY_CODE[code]).__name__ for code in codes} - vars(client).keys() == set()
