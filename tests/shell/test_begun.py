@@ -1,0 +1,46 @@
+"""What a consumer gives back as an attempt, and what as never begun, when a value of its records cannot be decoded."""
+
+import pytest
+from msgspec import Raw
+
+from sharequeue.client import ValueUndecodable
+from sharequeue.client.consuming.deliveries import Delivery, releases
+from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch
+
+
+def delivery() -> Delivery:
+    """Five records, the second of which has a number that Python has not."""
+    values = (b"0", b"1e400", b"2", b"3", b"4")
+    batch = FetchedBatch(
+        topic="t",
+        topic_id="id",
+        partition=0,
+        first_offset=0,
+        last_offset=4,
+        delivery_count=1,
+        lock_expires_at_ms=0,
+        lock_duration_ms=30_000,
+        attempt=1,
+        records=[
+            ConsumerRecord(offset=offset, timestamp_ms=0, value=Raw(value)) for offset, value in enumerate(values)
+        ],
+    )
+    return Delivery(batch)
+
+
+@pytest.mark.parametrize(
+    ("read_last", "begun"),
+    [(1, [(0, 0, False), (1, 1, True), (2, 4, False)]), (2, [(0, 2, True), (3, 4, False)])],
+    ids=["the program ends there", "it goes on to the next record"],
+)
+def test_an_undecodable_value_is_the_only_attempt_if_the_program_ends_there(
+    read_last: int, begun: list[tuple[int, int, bool]]
+) -> None:
+    held = delivery()
+    for offset in range(read_last + 1):
+        if offset == 1:
+            with pytest.raises(ValueUndecodable, match=r"t-0 offset 1 cannot be decoded: .*Record.json"):
+                held.records[1].value  # noqa: B018 - reading it is what fails
+        else:
+            assert held.records[offset].value == offset
+    assert [(run.first_offset, run.last_offset, run.outcome.begun) for run in releases({held: None})] == begun
