@@ -10,7 +10,7 @@ import msgspec
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.groups.choosing import group_argument
 from sharequeue.cli.groups.redrive import choosing, redrive, settle
-from sharequeue.cli.output import REFUSED, Columns, Gateway, asks_gateway, run, say, url_option
+from sharequeue.cli.output import REFUSED, Columns, Gateway, asks_gateway, say
 from sharequeue.cli.topics.administration import confirm
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.dead_letters import DeadLetter, DropDeadLettersRequest, ListDeadLettersQuery
@@ -62,14 +62,14 @@ async def list_letters(group: str, chosen: dict[str, Any], closed: bool, max_rec
 @click.argument("topic")
 @click.argument("offset", type=click.IntRange(min=0))
 @click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True, help="the record's partition")
-@url_option
-@run
-async def show(group: str, topic: str, offset: int, partition: int, url: str) -> None:
+@asks_gateway
+async def show(group: str, topic: str, offset: int, partition: int, gateway: Gateway) -> None:
     """Print the dead letters of the record at OFFSET of TOPIC as JSON: its reasons, its value, what became of it."""
     query = ListDeadLettersQuery(topic=topic, partition=partition, offset=offset, closed=True, records=True)
-    found = (await Gateway(url).call(apis.LIST_DEAD_LETTERS, query, group=group)).dead_letters
+    found = (await gateway.call(apis.LIST_DEAD_LETTERS, query, group=group)).dead_letters
     for letter in found:
-        click.echo(msgspec.json.format(msgspec.json.encode(letter)))
+        document = msgspec.json.encode(letter)
+        click.echo(document if gateway.as_json else msgspec.json.format(document))
     if not found:
         say(f"the record at offset {offset} of {topic}-{partition} is not a dead letter of {group}")
         sys.exit(REFUSED)

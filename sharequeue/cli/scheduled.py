@@ -127,8 +127,8 @@ async def cancel(topic: str, schedules: tuple[str, ...], key: str | None, gatewa
     if gateway.as_json:
         echo_json(messages.CancelledRecords(cancelled=cancelled))
         return
-    missing = len(schedules) - len(cancelled)
-    say(f"{len(cancelled)} cancelled" + (f"; {missing} not found" if missing > 0 else ""))
+    missing = sorted({*schedules} - {*cancelled})
+    say(f"{len(cancelled)} cancelled" + (f"; not found: {', '.join(missing)}" if missing else ""))
 
 
 def record_of(value: str, key: str | None, headers: Sequence[str]) -> bytes:

@@ -11,11 +11,9 @@ from sharequeue.cli.output import (
     Gateway,
     asks_gateway,
     echo_json,
-    run,
     say,
     show_things,
     shown_ms,
-    url_option,
 )
 from sharequeue.cli.scheduled import record_of
 from sharequeue.protocol import apis
@@ -91,22 +89,23 @@ async def list_all(topic: str, gateway: Gateway) -> None:
 @schedules.command()
 @click.argument("topic")
 @click.argument("name")
-@url_option
-@run
-async def describe(topic: str, name: str, url: str) -> None:
+@asks_gateway
+async def describe(topic: str, name: str, gateway: Gateway) -> None:
     """Print the schedule NAME of TOPIC with its record, as JSON."""
-    echo_json(await Gateway(url).ask(apis.GET_SCHEDULE, topic=topic, name=name))
+    echo_json(await gateway.ask(apis.GET_SCHEDULE, topic=topic, name=name))
 
 
 @schedules.command()
 @click.argument("topic")
 @click.argument("name")
-@url_option
-@run
-async def delete(topic: str, name: str, url: str) -> None:
+@asks_gateway
+async def delete(topic: str, name: str, gateway: Gateway) -> None:
     """Delete the schedule NAME of TOPIC. Records that it has made stay."""
-    await Gateway(url).ask(apis.DELETE_SCHEDULE, topic=topic, name=name)
-    say(f"deleted {name}")
+    await gateway.ask(apis.DELETE_SCHEDULE, topic=topic, name=name)
+    if gateway.as_json:
+        echo_json({"deleted": [name]})
+    else:
+        say(f"deleted {name}")
 
 
 def _changing(command: str, change: UpdateScheduleRequest, text: str) -> None:

@@ -24,7 +24,8 @@ def test_records_are_added_listed_and_cancelled(run: Run, name: str) -> None:
     due = [line.split() for line in run("scheduled", "due").stdout.decode().splitlines()[1:]]
     assert [row[2] for row in due if row[1] == name] == [row[0] for row in rows]
     assert len(json.loads(run("scheduled", "due", "--limit", "1", "--json").stdout)["due"]) == 1
-    assert run("scheduled", "cancel", name, rows[0][0], rows[0][0]).stderr == b"1 cancelled; 1 not found\n"
+    assert run("scheduled", "cancel", name, rows[0][0]).stderr == b"1 cancelled\n"
+    assert run("scheduled", "cancel", name, rows[0][0]).stderr.decode() == f"0 cancelled; not found: {rows[0][0]}\n"
     assert json.loads(run("scheduled", "cancel", name, "--key", "a", "--json").stdout) == {"cancelled": [rows[2][0]]}
     assert json.loads(run("scheduled", "list", name, "--limit", "1", "--json").stdout)["scheduled_count"] == 2
 

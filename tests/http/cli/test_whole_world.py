@@ -3,12 +3,14 @@ lines."""
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import click
 import httpx
 import pytest
 
+from sharequeue.cli import main
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, Json, good, wait_until
 from tests.http.cli.conftest import SOON, Run, ask
@@ -66,6 +68,10 @@ def world(gateway: Gateway, name: str) -> Sequence[str]:
     gateway.settle(name, name, 4, 4, "reject", reason="no such account", member=MEMBER)
     gateway.settle(name, name, 5, 5, "release", reason="third", member=MEMBER)
     gateway.letters(f"dlq.{name}", 2)
+    later = {"value": 1, "key": "später", "delay_ms": 604_800_000}
+    ask(gateway.http, "POST", f"/v1/topics/{name}/scheduled", {"records": [later]})
+    schedule = {"cron": "0 4 * * *", "record": {"value": "nightly"}}
+    good(gateway.http.put(f"/v1/topics/{name}/schedules/nachts", json=schedule))
     joined = {"member_id": "joined", "member_epoch": 0, "subscribed_topic_names": [name]}
     for group in (name, f"{name}-other"):
         ask(gateway.http, "POST", f"/v1/share-groups/{group}/heartbeat", joined)
@@ -132,10 +138,24 @@ def single(*fields: str) -> Callable[[Json], list[list[Any]]]:
     return lambda answer: [[answer.get(field) for field in fields]]
 
 
-LISTS = {"list", "--offsets", "in-flight", "activity"}
+LISTS = {"list", "--offsets", "in-flight", "activity", "find", "due"}
 """Words of the commands whose answer is a list."""
+SHOWS = {"list", "describe", "show", "find", "due", "in-flight", "config", "activity"}
+"""The last words of the commands that show something."""
 WORK = ("ready", "held", "delayed", "dying", "open_dead_letters", "workers")
 COUNTS = ("produced", "delivered", "accepted", "released", "rejected", "expired")
+
+
+def commands(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
+    """The paths of all commands."""
+    if not isinstance(command, click.Group):
+        yield path
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from commands(found, *path, name)
 
 
 def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, name: str) -> None:
@@ -166,6 +186,24 @@ def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, na
             lambda answer: [*map(list, answer["service"].items())],
             (),
         ),
+        ("dead-letters", "list", name): (
+            f"{group}/dead-letters",
+            listed("dead_letters", "topic", "partition", "offset", "state", "delivery_count", "key", "reason"),
+            (4,),
+        ),
+        ("records", "show", name, name, "6"): (
+            f"{group}/topics/{name}/partitions/0/records/6",
+            single("topic", "partition", "offset", "state", "unfinished_before"),
+            (5,),
+        ),
+        ("records", "find", name, name, "gone", "--partition", "0"): (
+            f"{group}/topics/{name}/records?key=gone&partition=0",
+            listed("records", "topic", "partition", "offset", "state", "unfinished_before"),
+            (5,),
+        ),
+        ("scheduled", "list", name): (f"/v1/topics/{name}/scheduled", listed("scheduled", "schedule_id"), (1, 2, 3, 4)),
+        ("scheduled", "due"): ("/v1/scheduled", listed("due", "topic"), (0, 2, 3, 4, 5)),
+        ("schedules", "list", name): (f"/v1/topics/{name}/schedules", listed("schedules", "name"), (1, 2, 3, 4, 5)),
         ("groups", "in-flight", name): (f"{group}/in-flight", of_batches, (7,)),
         ("groups", "in-flight", name, "--reasons"): (f"{group}/in-flight", of_reasons, (4,)),
         ("transactions", "list"): ("/v1/transactions", listed("transactions", *transaction, "partitions"), (3, 4)),
@@ -204,7 +242,8 @@ def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, na
             lines = run(*command, "--jsonl").stdout.splitlines()
         answer.pop("next_page_token", None)
         assert without_ages(json.loads(line)) == without_ages(answer), command
-        entries = [entry for part in answer.values() for entry in part] if LISTS.intersection(command) else [answer]
+        parts = [part for part in answer.values() if isinstance(part, list)]
+        entries = [entry for part in parts for entry in part] if LISTS.intersection(command) else [answer]
         assert without_ages([json.loads(each) for each in lines]) == without_ages(entries), command
         cells = [["-" if cell in (None, "") else str(cell) for cell in row] for row in expected(answer)]
         assert cells, command
@@ -216,6 +255,22 @@ def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, na
         f"Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name={name}, patternType=PREFIXED)`:",
         f"\t(principal={principal}, host=*, operation=READ, permissionType=ALLOW)",
     ]
+    for command, path, listing in (
+        (("schedules", "describe", name, "nachts"), f"/v1/topics/{name}/schedules/nachts", ""),
+        (
+            ("dead-letters", "show", name, name, "4"),
+            f"{group}/dead-letters?topic={name}&partition=0&offset=4&records=true",
+            "dead_letters",
+        ),
+    ):
+        answer = good(gateway.http.get(path))
+        for options in ((), ("--json",), ("--jsonl",)):
+            assert json.loads(run(*command, *options).stdout) == (answer[listing][0] if listing else answer), command
+    tested = [*shown, ("schedules", "describe"), ("dead-letters", "show"), ("acls", "list")]
+    missing = {command for command in commands(main) if command[-1] in SHOWS} - {
+        each[: len(command)] for each in tested for command in commands(main)
+    }
+    assert not missing
     described = run("groups", "describe", name, f"{name}-other", "--members", "--json").stdout.splitlines()
     assert [json.loads(line)["group_id"] for line in described] == [name, f"{name}-other"]
 
