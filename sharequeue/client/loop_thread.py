@@ -129,7 +129,8 @@ class OwnThread(OnThread[A]):
         except BaseException:
             thread.stop()
             raise
-        _OPEN.add(self)
+        if hasattr(self._inner, "_flush_at_exit"):
+            _OPEN.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -148,20 +149,14 @@ class OwnThread(OnThread[A]):
         finally:
             self._thread.stop()
 
-    def _flush_at_exit(self) -> "concurrent.futures.Future[str] | None":
-        """Begin to flush. Returns: what may be lost at its end; None: there is nothing to flush."""
-        flush = getattr(self._inner, "_flush_at_exit", None)
-        if flush is None or self._thread.stopped or self._thread.forked:
-            return None
-        return self._thread.later(flush(AT_EXIT_S))
-
 
 _OPEN: Final["weakref.WeakSet[OwnThread[Any]]"] = weakref.WeakSet()
+"""Those that have something to flush."""
 
 
 def _flush_all(*, last: bool) -> None:
-    begun = [flush for each in list(_OPEN) if (flush := each._flush_at_exit()) is not None]
-    for flush in begun:
+    used = [each for each in list(_OPEN) if not (each._thread.stopped or each._thread.forked)]
+    for flush in [each._thread.later(each._inner._flush_at_exit(AT_EXIT_S)) for each in used]:
         lost = flush.result()
         if last and lost and sys.stderr is not None:
             print(f"sharequeue: the program ended without `close`, and {lost}", file=sys.stderr)

@@ -34,6 +34,8 @@ class ApiError(Exception):
     """
 
     error: ClassVar[Error] = Error("UNKNOWN_SERVER_ERROR", 500, "Unexpected server error", definite=False)
+    own_code: ClassVar[str] = ""
+    """A code that no service answers: of what a caller finds out itself."""
 
     def __init__(
         self,
@@ -63,8 +65,8 @@ class ApiError(Exception):
 
     @property
     def code(self) -> str:
-        """The code; `Unreachable` and `UnexpectedAnswer` have one that no service answers."""
-        return self.error.code
+        """The code of the row, or `own_code`."""
+        return self.own_code or self.error.code
 
     @property
     def retriable(self) -> bool:
@@ -76,17 +78,13 @@ class UnexpectedAnswer(ApiError):
     """The answer is not one of the call's: its status or content type is another one, as with a login page. The call
     may have had its effect."""
 
-    @property
-    def code(self) -> str:
-        return "UNEXPECTED_ANSWER"
+    own_code = "UNEXPECTED_ANSWER"
 
 
 class LoginWanted(UnexpectedAnswer):
     """A 401 or 403 that is not a gateway's: a proxy before the gateway wants a login."""
 
-    @property
-    def code(self) -> str:
-        return "LOGIN_WANTED"
+    own_code = "LOGIN_WANTED"
 
 
 class RequestTimedOut(ApiError):
@@ -104,9 +102,7 @@ class CoordinatorNotAvailable(ApiError):
 class Unreachable(CoordinatorNotAvailable):
     """There is no connection to the service: the call was not sent."""
 
-    @property
-    def code(self) -> str:
-        return "UNREACHABLE"
+    own_code = "UNREACHABLE"
 
 
 class AuthenticationFailed(ApiError):

@@ -13,6 +13,7 @@ from sharequeue.cli.login import variables
 from sharequeue.cli.printing import stopping
 from sharequeue.cli.produce.lines import BadLine, Lines, read_lines
 from sharequeue.client import ApiError, Pending, Producer
+from sharequeue.client.consuming.deliveries import runs
 
 IN_FLIGHT_RECORDS: Final = 5000
 """Reading waits while this many records have no result."""
@@ -54,7 +55,7 @@ class Where:
         if self.doubtful:
             parts.append(f"unknown for {_lines(self.doubtful)}")
         if missing:
-            wanted = ";".join(",".join(map(str, dict.fromkeys(span))) + "p" for span in _spans(missing))
+            wanted = ";".join(",".join(map(str, dict.fromkeys(span))) + "p" for span in runs(missing))
             parts.append(f"`sed -n '{wanted};{self.last_line + 1},$p'` picks these lines and those that were not sent")
         return "; ".join(parts)
 
@@ -63,8 +64,8 @@ class Where:
             {
                 "topic": self.topic,
                 "record_count": self.counts.total(),
-                "refused_lines": _spans(self.refused),
-                "unknown_lines": _spans(self.doubtful),
+                "refused_lines": list(runs(self.refused)),
+                "unknown_lines": list(runs(self.doubtful)),
                 "partitions": [
                     {
                         "partition": partition,
@@ -86,19 +87,8 @@ class Where:
         return f"{total} record{'' if total == 1 else 's'} to {self.topic}" + (f" ({places})" if places else "")
 
 
-def _spans(lines: Sequence[int]) -> list[tuple[int, int]]:
-    """Ascending numbers as (first, last) of each run."""
-    spans: list[tuple[int, int]] = []
-    for line in lines:
-        if spans and line == spans[-1][1] + 1:
-            spans[-1] = spans[-1][0], line
-        else:
-            spans.append((line, line))
-    return spans
-
-
 def _lines(lines: Sequence[int]) -> str:
-    spans = [f"{first} to {last}" if last > first else f"{first}" for first, last in _spans(lines)]
+    spans = [f"{first} to {last}" if last > first else f"{first}" for first, last in runs(lines)]
     return f"line{'' if len(lines) == 1 else 's'} {', '.join(spans)}"
 
 

@@ -254,7 +254,7 @@ class Delivery:
 
     def held_runs(self) -> list[tuple[int, int]]:
         """The runs of offsets whose locks the consumer needs, as (first, last)."""
-        return list(_runs(sorted((self.undecided | set(self.chosen) | self.in_transactions) - self.lost)))
+        return list(runs(sorted((self.undecided | set(self.chosen) | self.in_transactions) - self.lost)))
 
     def hand_out_again(self, first_offset: int, last_offset: int) -> list[Record]:
         """The user renewed these records: they need another outcome."""
@@ -405,7 +405,7 @@ class OutcomeRun(Sent):
         )
 
 
-def _runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
+def runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Cut ascending offsets into runs without holes, as (first, last)."""
     first = last = -2
     for offset in offsets:
@@ -427,12 +427,12 @@ def outcome_runs(chosen: dict[int, Outcome]) -> list[tuple[int, int, Outcome]]:
     first, last = offsets[0], offsets[-1]
     if last - first + 1 == len(offsets) and len(set(map(id, chosen.values()))) == 1:
         return [(first, last, chosen[first])]
-    runs = []
+    found = []
     last = first
     for offset in offsets[1:]:
         if offset != last + 1 or chosen[offset] != chosen[first]:
-            runs.append((first, last, chosen[first]))
+            found.append((first, last, chosen[first]))
             first = offset
         last = offset
-    runs.append((first, last, chosen[first]))
-    return runs
+    found.append((first, last, chosen[first]))
+    return found
