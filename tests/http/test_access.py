@@ -102,6 +102,7 @@ def test_each_call_needs_a_key_and_its_rights(
         assert status not in (401, 403)
     status, refusal = status_of(admin, row)
     assert status not in (401, 403), refusal
+    assert status < 500, refusal
 
 
 def test_operations_and_pages_are_open(keyless: Gateway, admin: Gateway) -> None:

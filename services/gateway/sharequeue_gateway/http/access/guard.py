@@ -16,8 +16,6 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
-import msgspec
-
 from sharequeue.clock import Clock
 from sharequeue.protocol.access.columns import Access, Need, Shown
 from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType
@@ -32,6 +30,7 @@ from sharequeue_http.answer import Stream
 from sharequeue_http.application.endpoint import Call, Caller
 from sharequeue_http.exchange import Exchange
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import ApiError, AuthenticationFailed, CoordinatorNotAvailable, InvalidRequest
 from sharequeue_http.forms.mistakes import MOST_AUDITED, SECRET, quoted
 from sharequeue_http.log import Tally, fields
@@ -203,7 +202,6 @@ def _check_url(exchange: Exchange) -> None:
 def _note(caller: Caller, api: Api, call: Call) -> None:
     """One line of the log for a call that changed something, but records and what they are settled by."""
     client = call.exchange.client
-    sent = None if call.request is None else msgspec.to_builtins(call.request)
     log.info(
         "audit",
         extra=fields(
@@ -211,7 +209,7 @@ def _note(caller: Caller, api: Api, call: Call) -> None:
             principal=caller.principal,
             address=None if client is None else client[0],
             path={name: quoted(value) for name, value in call.path.items()},
-            request=None if sent is None else quoted(msgspec.json.encode(sent).decode(), MOST_AUDITED),
+            request=None if call.request is None else quoted(encode(call.request).decode(), MOST_AUDITED),
         ),
     )
 
