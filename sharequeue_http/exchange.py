@@ -86,8 +86,9 @@ def too_large(most: int) -> TooLarge:
 
 
 def request_id_from(given: bytes | None) -> str:
-    """The given id of a request if it can be echoed in a header, else a new one: unique over all processes."""
-    if given and len(given) <= 128 and given.isascii() and given.decode().isprintable():
+    """The given id of a request if it can be echoed in a header and is not a key, else a new one: unique over all
+    processes."""
+    if given and len(given) <= 128 and given.isascii() and given.decode().isprintable() and b"sq_" not in given:
         return given.decode()
     return f"{_request_prefix}-{next(_request_numbers):x}"
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from sharequeue_http.forms.mistakes import SECRET
+
 
 class RequestContext(msgspec.Struct, frozen=True):
     """Identifies the request that is being served. Calls to other services carry it.
@@ -37,7 +39,8 @@ def fields(**values: Any) -> Mapping[str, Any]:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats records as JSON lines: time (UTC), level, service, logger, message, request_id, fields, exception."""
+    """Formats records as JSON lines: time (UTC), level, service, logger, message, request_id, fields, exception. No line
+    has a key, wherever a caller has sent it."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -55,7 +58,7 @@ class JsonFormatter(logging.Formatter):
         line.update(getattr(record, "fields", {}))
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return SECRET.sub("sq_…", json.dumps(line, default=str, ensure_ascii=False))
 
 
 def configure(levels: Mapping[str, str]) -> None:

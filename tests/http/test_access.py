@@ -144,7 +144,9 @@ def test_two_authorizations_are_refused(stack: Stack, access: Access, user: str)
     problem(httpx.get(f"{stack.url}/v1/topics", headers=[header, header], verify=False), 400, "INVALID_REQUEST", 42)
 
 
-def test_a_key_in_a_url_is_refused_and_never_shown(stack: Stack, access: Access, user: str, data_dir: Path) -> None:
+def test_a_key_in_a_url_is_refused_and_never_shown(
+    stack: Stack, access: Access, admin: Gateway, user: str, data_dir: Path
+) -> None:
     key = access.key(user)
     for path in (
         *(f"/v1/topics?token={key}", f"/v1/topics/{key}", f"/v1/topics?x=sq%5F{key[3:]}", f"/v1/topics/sq%5f{key[3:]}"),
@@ -154,6 +156,9 @@ def test_a_key_in_a_url_is_refused_and_never_shown(stack: Stack, access: Access,
         assert key[20:] not in answer.text
         assert problem(answer, 400, "INVALID_REQUEST", 42)["detail"].startswith("the URL has a key")
     httpx.get(f"{stack.url}/v1/topics", headers={"Authorization": f"Bearer {key[:-1]}x"}, verify=False)
+    in_id = {"Authorization": f"Bearer {key}", "X-Request-Id": key}
+    assert key not in httpx.get(f"{stack.url}/v1/topics/{user[5:]}", headers=in_id, verify=False).text
+    admin.configure(user[5:], errors_deadletterqueue_consumer_group=key)
     nowhere = httpx.get(f"{stack.url}/nowhere/{key}", verify=False)
     assert problem(nowhere, 404, "UNKNOWN_PATH", 42)["detail"].startswith("there is nothing at /nowhere/sq_…;")
     written = "".join(file.read_text() for file in (data_dir / "logs").iterdir())
