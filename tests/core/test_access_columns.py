@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sharequeue_gateway.http.access.shown import filtered
+from sharequeue_gateway.http.answers.page_tokens import PageTokens
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.access.columns import Access, Shown
@@ -83,6 +84,8 @@ NEEDS: dict[str, list[tuple[bytes | None, set[tuple[Operation, ResourceType, str
     "updateShareGroupConfig": [
         (b'{"config":{"share.isolation.level":"read_committed"}}', {(ALTER, G, "g")}),
         (b'{"config":{"errors.deadletterqueue.topic.name":"d"}}', {(ALTER, G, "g"), (ALTER, C, CLUSTER_NAME)}),
+        (b'{"config":{"errors.deadletterqueue.consumer.group":"h"}}', {(ALTER, G, "g"), (DESCRIBE, G, "h")}),
+        (b'{"config":{"errors.deadletterqueue.consumer.group":""}}', {(ALTER, G, "g")}),
         (b'{"reset":["errors.deadletterqueue.topic.name"]}', {(ALTER, G, "g"), (ALTER, C, CLUSTER_NAME)}),
     ],
     "shareGroupHeartbeat": [
@@ -270,3 +273,11 @@ def test_an_answer_shows_what_its_caller_may_see() -> None:
     assert bytes(answer.body) == b'{"members":[{"names":["a"],"to":{"list":[{"topic":"a"}]}},{"names":[]}],"count":2}'
     with_unnamed = filtered(Answer(b'{"l":[{},{"g":"b"}]}'), [Shown("l", G, "g", unnamed=True)], lambda _, __: False)
     assert bytes(with_unnamed.body) == b'{"l":[{}]}'
+
+
+def test_the_length_of_a_page_token_says_nothing_about_a_name() -> None:
+    """A page may end at a name that its caller may not see."""
+    tokens = PageTokens("secret")
+    assert len({len(tokens.token(("a" * length, 0))) for length in range(1, 50)}) == 1
+    place = decoder_of(tuple[str, int])
+    assert tokens.place(tokens.token(("ab", 7)), place, "listTopics", None) == ("ab", 7)

@@ -6,7 +6,7 @@ from functools import partial
 from sharequeue.protocol import bounds
 from sharequeue.protocol.access.columns import Access, Need, Shown, always, group, listed, topic, topics
 from sharequeue.protocol.access.rights import CLUSTER_NAME, Operation, ResourceType
-from sharequeue.protocol.configs import DEAD_LETTER_TOPIC
+from sharequeue.protocol.configs import DEAD_LETTER_CONSUMER, DEAD_LETTER_TOPIC
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
 from sharequeue.protocol.messages import groups as messages
 from sharequeue.protocol.messages import in_flight
@@ -20,7 +20,13 @@ def _changes_dead_letter_topic(_: Mapping[str, str], request: messages.UpdateSha
     return (CLUSTER_NAME,) if DEAD_LETTER_TOPIC in request.config or DEAD_LETTER_TOPIC in request.reset else ()
 
 
+def _tells_about(_: Mapping[str, str], request: messages.UpdateShareGroupConfigRequest) -> Iterable[str]:
+    """Dead letters end with those of this group, so they tell how far it is."""
+    return filter(None, [request.config.get(DEAD_LETTER_CONSUMER)])
+
+
 _DEAD_LETTER_TOPIC = Need(Operation.ALTER, ResourceType.CLUSTER, _changes_dead_letter_topic)
+_DEAD_LETTER_CONSUMER = Need(Operation.DESCRIBE, ResourceType.GROUP, _tells_about)
 
 _call = partial(Api, tag="Groups")
 GET_SHARE_GROUP_CONFIG = _call(
@@ -42,7 +48,7 @@ UPDATE_SHARE_GROUP_CONFIG = _call(
     response=messages.ShareGroupConfigResponse,
     errors=(*GROUP_ERRORS, "INVALID_CONFIG"),
     idempotent=True,
-    access=Access((group(Operation.ALTER), _DEAD_LETTER_TOPIC), audited=True),
+    access=Access((group(Operation.ALTER), _DEAD_LETTER_TOPIC, _DEAD_LETTER_CONSUMER), audited=True),
 )
 GET_SHARE_GROUP_SERVICE_CONFIG = _call(
     "getShareGroupServiceConfig",

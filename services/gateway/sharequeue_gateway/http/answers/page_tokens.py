@@ -15,6 +15,7 @@ from sharequeue_http.forms.errors import InvalidRequest
 Place = TypeVar("Place", bound=tuple[Any, ...])
 Start = TypeVar("Start")
 _SALT_BYTES: Final = 12
+_PADDED_BYTES: Final = 64
 
 
 class PageTokens:
@@ -24,8 +25,9 @@ class PageTokens:
         self._secret = secret.encode()
 
     def token(self, place: tuple[Any, ...]) -> str:
-        salt = os.urandom(_SALT_BYTES)
-        return base64.urlsafe_b64encode(salt + self._mixed(salt, msgspec.json.encode(place))).decode()
+        salt, text = os.urandom(_SALT_BYTES), msgspec.json.encode(place)
+        text += b" " * (-len(text) % _PADDED_BYTES)  # its length says nothing about a name
+        return base64.urlsafe_b64encode(salt + self._mixed(salt, text)).decode()
 
     def place(
         self, token: str | None, decoder: "msgspec.json.Decoder[Place]", call: str, first: Start
