@@ -31,6 +31,7 @@ COMMANDS: Final = (
     "keys",
     "acls",
     "activity",
+    "samples",
     "pipeline",
     "migrate",
     "healthcheck",

@@ -113,6 +113,8 @@ def test_groups_come_in_the_order_of_their_need() -> None:
     rest, end = sampling.page(place, 10)
     assert [group.group_id for group in (*first, *rest)] == list(reasons(sampling))
     assert end is None
+    assert [list(group.reasons) for group in sampling.one("failing")[0]] == [["errors"]]
+    assert sampling.one("nobody") == ([], None)
 
 
 def test_a_group_falls_behind_while_its_oldest_record_becomes_older() -> None:

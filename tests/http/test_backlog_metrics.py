@@ -271,6 +271,12 @@ def test_every_gateway_tells_which_groups_need_attention(own_stack: Stack, gatew
         return all(entry.items() >= {**wanted, "ready_count": 1, "backlog": 6}.items() for entry in entries)
 
     wait_until(seen)
+    for url in own_stack.urls:
+        with httpx.Client(base_url=url, timeout=30) as http:
+            for group, listed in ((name, [name]), (f"{name}-other", [])):
+                page = good(http.get("/v1/reports/attention", params={"group_id": group}))
+                assert [entry["group_id"] for entry in page["groups"]] == listed
+                assert all(entry.items() >= wanted.items() for entry in page["groups"])
     for query in ({"page_token": "x"}, {"page_size": 0}):
         assert gateway.http.get("/v1/reports/attention", params=query).status_code == 422
 

@@ -1,4 +1,5 @@
-"""`sharequeue groups in-flight`: records that members hold, and records that wait for redelivery."""
+"""`sharequeue groups in-flight`: records that members hold, and records that wait for redelivery. `sharequeue groups
+window`: how many there are of each kind, offset by offset."""
 
 from datetime import datetime
 
@@ -7,7 +8,13 @@ import click
 from sharequeue.cli.groups.choosing import group_argument
 from sharequeue.cli.output import Gateway, asks_gateway, echo_json, say, show_table
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
+from sharequeue.protocol.messages.in_flight import (
+    MOST_BUCKETS,
+    InFlightQuery,
+    ListInFlightResponse,
+    WindowBucket,
+    WindowQuery,
+)
 from sharequeue.protocol.types import KEPT_REASONS
 
 
@@ -62,6 +69,31 @@ async def in_flight(group: str, topic: str | None, partition: int | None, reason
             say(f"{entry.topic}-{entry.partition}: new records wait, because {entry.limited_by} is reached")
     for fault in listed.errors:
         say(f"{fault.topic}-{fault.partition}: {fault.code}: {fault.detail}")
+
+
+@click.command()
+@group_argument
+@click.argument("topic")
+@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True, help="the partition")
+@click.option("--from", "begin", type=click.IntRange(min=0), help="the first offset  [default: where the group begins]")
+@click.option("--to", "end", type=click.IntRange(min=0), help="the end, exclusive  [default: the end of the log]")
+@click.option("--buckets", type=click.IntRange(1, MOST_BUCKETS), default=20, show_default=True, help="lines at most")
+@asks_gateway
+async def window(
+    group: str, topic: str, partition: int, begin: int | None, end: int | None, buckets: int, gateway: Gateway
+) -> None:
+    """Count what GROUP does with the offsets of a partition of TOPIC, in buckets. It loads nothing."""
+    query = WindowQuery(from_offset=begin, to_offset=end, buckets=buckets)
+    seen = await gateway.call(apis.DESCRIBE_WINDOW, query, group=group, topic=topic, partition=partition)
+    if gateway.as_json:
+        echo_json(seen)
+        return
+    counts = [name for name in WindowBucket.__struct_fields__ if not name.endswith(("_id", "_ms"))]
+    rows = [
+        (seen.from_offset + place * seen.bucket_size, *(getattr(bucket, name) for name in counts), bucket.member_id)
+        for place, bucket in enumerate(seen.buckets)
+    ]
+    show_table(("from", *counts, "member"), rows)
 
 
 def _reasons(listed: ListInFlightResponse) -> list[tuple[object, ...]]:

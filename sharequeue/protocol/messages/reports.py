@@ -180,8 +180,10 @@ class SampleList(Response):
 
 
 class AttentionQuery(Request):
-    """A page of groups."""
+    """A page of groups, or one of them."""
 
+    group_id: GroupId | None = None
+    """Only this group."""
     page_size: PageSize = 100
     page_token: PageToken | None = None
 

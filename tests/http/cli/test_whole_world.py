@@ -15,7 +15,7 @@ from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, Json, good, wait_until
 from tests.http.cli.conftest import SOON, Run, ask
 
-TRANSIENT = ("age_ms", "seconds_ago", "oldest_ready_age_ms")
+TRANSIENT = ("age_ms", "seconds_ago", "oldest_ready_age_ms", "oldest_ready_ms")
 MEMBER = "arbeiter ü [1]"
 
 
@@ -112,6 +112,18 @@ def of_batches(answer: Json) -> list[list[Any]]:
     ]
 
 
+def of_window(answer: Json) -> list[list[Any]]:
+    states = ("finished", "available", "delayed", "acquired", "pending", "archiving", "acknowledged", "archived")
+    return [
+        [
+            answer["from_offset"] + place * answer["bucket_size"],
+            *(bucket.get(state, 0) for state in (*states, "unread", "new")),
+            bucket.get("member_id"),
+        ]
+        for place, bucket in enumerate(answer["buckets"])
+    ]
+
+
 def of_reasons(answer: Json) -> list[list[Any]]:
     return [
         [entry["topic"], entry["partition"], batch["first_offset"], batch["last_offset"], reason]
@@ -143,6 +155,7 @@ LISTS = {"list", "--offsets", "in-flight", "activity", "find", "due"}
 SHOWS = {"list", "describe", "show", "find", "due", "in-flight", "config", "activity"}
 """The last words of the commands that show something."""
 WORK = ("ready", "held", "delayed", "dying", "open_dead_letters", "workers")
+THERE = ("backlog", "held_count", "delayed_count", "open_dead_letters")
 COUNTS = ("produced", "delivered", "accepted", "released", "rejected", "expired")
 
 
@@ -165,6 +178,7 @@ def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, na
     resource = {"resource_type": "TOPIC", "resource_name": name, "pattern_type": "PREFIXED"}
     ask(gateway.http, "POST", "/v1/acls", {"acls": [{"principal": principal, "operation": "READ", **resource}]})
     wait_until(lambda: json.loads(run("activity", "--group", name, "--json").stdout)["activity"])
+    wait_until(lambda: json.loads(run("groups", "attention", name, "--json").stdout)["groups"])
     epochs = ("state", "member_count", "group_epoch", "assignment_epoch")
     transaction = ("transaction_id", "transactional_id", "producer_epoch")
     shown: dict[tuple[str, ...], tuple[str, Callable[[Json], list[list[Any]]], Sequence[int]]] = {
@@ -206,6 +220,21 @@ def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, na
         ("schedules", "list", name): (f"/v1/topics/{name}/schedules", listed("schedules", "name"), (1, 2, 3, 4, 5)),
         ("groups", "in-flight", name): (f"{group}/in-flight", of_batches, (7,)),
         ("groups", "in-flight", name, "--reasons"): (f"{group}/in-flight", of_reasons, (4,)),
+        ("groups", "window", name, name, "--partition", "0", "--to", "9"): (
+            f"{group}/topics/{name}/partitions/0/window?to_offset=9&buckets=20",
+            of_window,
+            (),
+        ),
+        ("groups", "attention", name): (
+            f"/v1/reports/attention?group_id={name}",
+            listed("groups", "group_id", *THERE, "worker_count"),
+            (1, 3),
+        ),
+        ("samples", "--group", name): (
+            f"/v1/reports/samples?group_id={name}",
+            listed("points", "in_count", "out_count", "failed_count", "dead_count", *THERE),
+            (0, 6),
+        ),
         ("transactions", "list"): ("/v1/transactions", listed("transactions", *transaction, "partitions"), (3, 4)),
         **{
             ("transactions", "list", "--state", state): (

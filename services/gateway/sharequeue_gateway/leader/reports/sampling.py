@@ -157,6 +157,11 @@ class Sampling:
         page = self._ranked[begin : begin + size]
         return [group for _, group in page], page[-1][0] if begin + size < len(self._ranked) else None
 
+    def one(self, group_id: str) -> tuple[list[GroupAttention], None]:
+        """The group alone, if there is something to say of it; nothing follows."""
+        series = self._series.get(of_group(group_id))
+        return ([] if series is None else [series.attention(group_id, self.at_ms)]), None
+
     def due(self) -> list[tuple[str, Counts]]:
         """The rows to write: the cluster, and the series that have waited longest."""
         longest = heapq.nsmallest(MOST_WRITTEN - 1, self._due)
