@@ -2,8 +2,9 @@
 
 A client produces a record and fetches it, and accepts it with the next fetch, at a steady pace: in turns without pages,
 and in turns while Chromium shows 20. Each pair of turns begins with the other side than the pair before. Chromium runs
-in the idle class of the scheduler, because the people who look at pages have machines of their own. The rows are Markdown.
-Believe only a run on a quiet machine. Exits 1 if the p99 of a call with pages is above 1.10 of the one without.
+in the idle class of the scheduler, because the people who look at pages have machines of their own. The rows are
+Markdown. Believe only a run on a quiet machine. Exits 1 if the p99 of a call with pages is above 1.10 of the one
+without.
 """
 
 import itertools

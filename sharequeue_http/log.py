@@ -39,8 +39,10 @@ def fields(**values: Any) -> Mapping[str, Any]:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats records as JSON lines: time (UTC), level, service, logger, message, request_id, fields, exception. No line
-    has a key, wherever a caller has sent it."""
+    """Formats records as JSON lines: time (UTC), level, service, logger, message, request_id, fields, exception.
+
+    No line has a key, wherever a caller has sent it.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {

@@ -1084,9 +1084,13 @@ class Admin(OwnThread[client.Admin]):
             )
         )
 
-    def list_groups_by_attention(self, *, page_size: int = 100) -> Iterator[GroupAttention]:
+    def list_groups_by_attention(
+        self, *, group_id: str | None = None, page_size: int = 100
+    ) -> Iterator[GroupAttention]:
         """List groups in the order of their need for attention, each with its work, its workers and the reasons."""
-        return self._thread.iterate(lambda: self._inner.list_groups_by_attention(page_size=page_size))
+        return self._thread.iterate(
+            lambda: self._inner.list_groups_by_attention(group_id=group_id, page_size=page_size)
+        )
 
     def list_scheduled_records(self, topic: str, *, page_size: int = 1000) -> Iterator[ScheduledListing]:
         """List and count the scheduled records of a topic, the next one due first."""
