@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from sharequeue_gateway.leader.reports import activity as activity_module
@@ -13,6 +14,7 @@ from sharequeue_gateway.record_log.database import LogDatabase
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import StorageError
+from sharequeue.protocol.types import SharePartitionKey
 
 TOPIC = "4799b8f4-4040-412c-b59e-000000000001"
 FIRST = (0, "", "00000000-0000-0000-0000-000000000000", -1)
@@ -97,6 +99,19 @@ async def test_a_late_write_counts_in_its_own_hour(database_url: str) -> None:
         assert await counting.produced() == {0: 4, 1: 5}
         await counting.line(activity_store.remove_before, counting.clock.ms // HOUR_MS)
         assert await counting.produced() == {1: 5}
+
+
+async def test_a_deleted_group_has_no_series_once_its_last_counts_are_written(database_url: str) -> None:
+    led = cast(Any, SimpleNamespace(key=SharePartitionKey("g", TOPIC, 0)))
+    async with counting_on(database_url) as counting:
+        counting.activity.expired(led, 3)
+        counting.activity.forget_group("g")
+        await counting.activity.flush()
+        assert [total.expired for total in await counting.totals()] == [3]
+        assert counting.activity.totals["g", TOPIC].used_at_ms == 0
+        counting.activity.expired(led, 1)
+        await counting.activity.flush()
+        assert counting.activity.totals["g", TOPIC].used_at_ms == counting.clock.ms
 
 
 async def test_counts_of_many_share_partitions_are_split_into_parts_that_add_up(

@@ -82,6 +82,11 @@ class Totals(Counts):
         super().reset()
         self.used_at_ms = 0
 
+    def written(self, now_ms: int) -> None:
+        """Counts were written. Those of before a reset are in these totals no more."""
+        if self.dead_letters or any(getattr(self, name) for name in SUMS):
+            self.used_at_ms = now_ms
+
 
 class Counters(Counts):
     """The counts of one share-partition in one hour; for produced records, of one partition.
@@ -247,7 +252,7 @@ class Activity:
                 now_ms = self._clock.now_ms()
                 for counters in changed.values():
                     counters.dirty = False
-                    counters.totals.used_at_ms = now_ms
+                    counters.totals.written(now_ms)
                 try:
                     for start in range(0, len(rows), activity_store.AT_ONCE):
                         await self._query(activity_store.write, rows[start : start + activity_store.AT_ONCE])
