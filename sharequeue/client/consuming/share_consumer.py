@@ -373,7 +373,8 @@ class ShareConsumer(Closing, Generic[V]):
         kept = [record for record in self._ready if record.offset not in record.delivery.given_back]
         self._ready.clear()
         self._ready.extend(kept)
-        self._settling.commit_in_background(self._take_chosen(), None, CLOSE_DEADLINE_S)
+        if taken := self._take_chosen():
+            self._settling.commit_in_background(taken, None, CLOSE_DEADLINE_S)
 
     async def close(self) -> None:
         """Settle what has an outcome, release everything else, close the session and the connections.
