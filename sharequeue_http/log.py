@@ -41,7 +41,7 @@ def fields(**values: Any) -> Mapping[str, Any]:
 class JsonFormatter(logging.Formatter):
     """Formats records as JSON lines: time (UTC), level, service, logger, message, request_id, fields, exception.
 
-    No line has a key, wherever a caller has sent it.
+    No line has a key, wherever its caller has sent it.
     """
 
     def format(self, record: logging.LogRecord) -> str:

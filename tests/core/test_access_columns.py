@@ -10,7 +10,7 @@ from sharequeue_gateway.http.access.shown import filtered
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.access.columns import Access, Shown
+from sharequeue.protocol.access.columns import Access, Shown, names_of
 from sharequeue.protocol.access.rights import (
     CLUSTER_NAME,
     INCLUDE_DESCRIBE,
@@ -138,7 +138,11 @@ QUERIES = {
 
 
 def needed(access: Access, request: object) -> set[tuple[Operation, ResourceType, str]]:
-    return {(need.operation, need.resource_type, name) for need in access.needs for name in need.names(PATH, request)}
+    return {
+        (need.operation, need.resource_type, name)
+        for need in access.needs
+        for name in names_of(need.names, PATH, request)
+    }
 
 
 def test_every_call_of_clients_is_in_the_table() -> None:

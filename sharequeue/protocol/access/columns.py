@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from sharequeue.protocol.access.rights import CLUSTER_NAME, Operation, ResourceType
 
-Names = Callable[[Mapping[str, str], Any], Iterable[str]]
-"""The names of some resources in the parameters of a path and the decoded request."""
+Names = str | Callable[[Mapping[str, str], Any], Iterable[str]]
+"""The names of some resources: the parameter of the path that has the one name, or a function of all parameters and the
+decoded request."""
 
 
 class Need(NamedTuple):
@@ -24,6 +25,10 @@ class Need(NamedTuple):
     resource_type: ResourceType
     names: Names
     each: bool = False
+
+
+def names_of(names: Names, path: Mapping[str, str], request: Any) -> Iterable[str]:
+    return (path[names],) if isinstance(names, str) else names(path, request)
 
 
 class Shown(NamedTuple):
@@ -61,18 +66,14 @@ class Access(NamedTuple):
 OPEN = Access(open=True)
 
 
-def in_path(parameter: str) -> Names:
-    return lambda path, _: (path[parameter],)
-
-
 def topic(operation: Operation) -> Need:
     """An operation on the topic in the path."""
-    return Need(operation, ResourceType.TOPIC, in_path("topic"))
+    return Need(operation, ResourceType.TOPIC, "topic")
 
 
 def group(operation: Operation) -> Need:
     """An operation on the group in the path."""
-    return Need(operation, ResourceType.GROUP, in_path("group"))
+    return Need(operation, ResourceType.GROUP, "group")
 
 
 def cluster(operation: Operation) -> Need:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 from sharequeue.protocol import bounds, capabilities
-from sharequeue.protocol.access.columns import Access, Need, group, in_path, topic, topics
+from sharequeue.protocol.access.columns import Access, Need, group, topic, topics
 from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
 from sharequeue.protocol.messages import records as messages
@@ -69,9 +69,9 @@ def _streamed(_: Mapping[str, str], query: messages.StreamQuery) -> Iterable[str
     return query.topic.split(",")
 
 
-_PRODUCE = Access((topic(Operation.WRITE),), creates=in_path("topic"))
+_PRODUCE = Access((topic(Operation.WRITE),), creates="topic")
 UNIQUE_ACCESS: Final = Access(
-    (topic(Operation.WRITE), Need(Operation.DESCRIBE, ResourceType.GROUP, _asked_about)), creates=in_path("topic")
+    (topic(Operation.WRITE), Need(Operation.DESCRIBE, ResourceType.GROUP, _asked_about)), creates="topic"
 )
 FETCH_ACCESS: Final = Access(
     (

@@ -3,7 +3,7 @@
 from functools import partial
 
 from sharequeue.protocol import bounds, capabilities
-from sharequeue.protocol.access.columns import Access, in_path, listed, topic
+from sharequeue.protocol.access.columns import Access, listed, topic
 from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.apis.records import IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION, UNIQUE_ACCESS
 from sharequeue.protocol.errors import TOPIC_ERRORS
@@ -73,7 +73,7 @@ PUT_SCHEDULE = _call(
     response=messages.ScheduleSummary,
     errors=(*TOPIC_ERRORS, "MESSAGE_TOO_LARGE"),
     idempotent=True,
-    access=Access((topic(Operation.WRITE),), creates=in_path("topic"), audited=True),
+    access=Access((topic(Operation.WRITE),), creates="topic", audited=True),
 )
 GET_SCHEDULE = _call(
     "getSchedule",

@@ -52,13 +52,15 @@ class AccessBook:
         self.heard_s = float("-inf")
         self.listeners: list[Callable[[], None]] = []
 
-    def holder_of(self, sent: bytes, now_ms: int) -> KeyHolder | None:
+    def holder_of(self, sent: bytes, now_ms: Callable[[], int]) -> KeyHolder | None:
         """The holder of the key in a header Authorization; None: it is malformed, wrong, or holds no more. The headers
-        of keys that held lately are known until the next change."""
+        of keys that held lately are known until the next change. Of a key's uses between two reports the first is
+        noted."""
         found = self._recent.get(sent) or self._look_up(sent)
-        if found is None or (found.expires_at_ms is not None and now_ms >= found.expires_at_ms):
+        if found is None or (found.expires_at_ms is not None and now_ms() >= found.expires_at_ms):
             return None
-        self._uses[found.key_id] = now_ms
+        if found.key_id not in self._uses:
+            self._uses[found.key_id] = now_ms()
         return found
 
     def _look_up(self, sent: bytes) -> KeyHolder | None:

@@ -11,18 +11,18 @@ Nothing here waits for another service, but for a produce that may create its to
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import unquote
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.access.columns import Access, Need, Shown
+from sharequeue.protocol.access.columns import Access, Need, Shown, names_of
 from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType
 from sharequeue.protocol.errors import ClusterAuthorizationFailed
 from sharequeue.protocol.messages.leaders import PRINCIPAL
 from sharequeue_gateway import metrics
-from sharequeue_gateway.access.book import UNKNOWN, AccessBook, KeyHolder
+from sharequeue_gateway.access.book import MOST_RECENT, UNKNOWN, AccessBook, KeyHolder
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.access.refused import Refused, refusal
 from sharequeue_gateway.http.access.shown import filtered
@@ -58,6 +58,8 @@ class AccessGuard:
         self._clock = clock
         self._required = required
         self._stale_s = stale_ms / 1000 if stale_ms >= 0 else float("inf")
+        self._none_refused = lru_cache(MOST_RECENT)(lambda *which: Refused({}, partial(self._refusal, *which)))
+        """By principal, operation and type: no name of a request is refused; any other is decided when it is asked."""
 
     # Who calls
 
@@ -80,7 +82,7 @@ class AccessGuard:
             raise InvalidRequest("the request has more than one header Authorization; send one", status=400)
         if self._book.revision == UNKNOWN:
             raise CoordinatorNotAvailable("this gateway does not know the keys yet; try again in a moment")
-        holder = self._book.holder_of(given, self._clock.now_ms())
+        holder = self._book.holder_of(given, self._clock.now_ms)
         if holder is None:
             raise unauthenticated()
         return holder
@@ -94,35 +96,41 @@ class AccessGuard:
             _count(api, path, request)
             return NOTHING
         book = self._book
-        if (
-            caller.key_id
-            and caller.revision != book.revision
-            and not book.key_holds(caller.key_id, self._clock.now_ms())
-        ):
-            raise unauthenticated()  # it was revoked while the body came
-        if time.monotonic() - book.heard_s > self._stale_s and not (
-            access.goes_on is not None and access.goes_on(request)
-        ):
-            self.check_age()
+        if caller.revision != book.revision or time.monotonic() - book.heard_s > self._stale_s:
+            self._check_known(caller, access, request)
         try:
             refused, rights, principal = NOTHING, book.rights, caller.principal
             for operation, resource_type, names, each in access.needs:
                 errors = {}
-                for name in names(path, request):
+                for name in (path[names],) if isinstance(names, str) else names(path, request):
                     if not rights[principal, operation, resource_type, name]:
                         errors[name] = refusal(principal, operation, resource_type, name)
                         if not each:
                             raise errors[name]
                 if each:
-                    refused = Refused(errors, partial(self._refusal, principal, operation, resource_type))
-            if access.creates is not None:
-                await self._check_creation(principal, access.creates(path, request))
+                    none = self._none_refused(principal, operation, resource_type)
+                    refused = Refused(errors, none.decide) if errors else none
+            for name in () if access.creates is None else names_of(access.creates, path, request):
+                if name not in self._metadata.sure:
+                    await self._check_creation(principal, name)
             return refused
         except ApiError:
             raise
         except Exception as fault:
             log.error("deciding about a call failed", exc_info=fault, extra=fields(operation=api.operation_id))
             raise ClusterAuthorizationFailed(f"{caller.principal} is refused: deciding about the call failed") from None
+
+    async def _check_creation(self, principal: str, topic: str) -> None:
+        create = principal, Operation.CREATE, ResourceType.TOPIC, topic
+        if not self._book.rights[create] and await self._metadata.would_create(topic):
+            raise refusal(*create)
+
+    def _check_known(self, caller: KeyHolder, access: Access, request: Any) -> None:
+        """Raises: AuthenticationFailed: the key has ended while the body came; CoordinatorNotAvailable."""
+        if caller.key_id and not self._book.key_holds(caller.key_id, self._clock.now_ms()):
+            raise unauthenticated()
+        if self.stale() and not (access.goes_on is not None and access.goes_on(request)):
+            self.check_age()
 
     def check_age(self) -> None:
         """Raises: CoordinatorNotAvailable: the book is too old to begin anything."""
@@ -134,15 +142,6 @@ class AccessGuard:
     def _refusal(self, *question: Any) -> ApiError | None:
         """The error of a name that the rights of now refuse; None: they do not."""
         return None if self._book.rights[question] else refusal(*question)
-
-    async def _check_creation(self, principal: str, topics: Iterable[str]) -> None:
-        for topic in topics:
-            may = (
-                topic in self._metadata.sure
-                or self._book.rights[principal, Operation.CREATE, ResourceType.TOPIC, topic]
-            )
-            if not may and await self._metadata.would_create(topic):
-                raise refusal(principal, Operation.CREATE, ResourceType.TOPIC, topic)
 
     # What it sees
 
@@ -222,7 +221,7 @@ def _count(api: Api, path: Mapping[str, str], request: Any) -> None:
     names: dict[ResourceType, list[str]] = {}
     need: Need
     for need in api.access.needs:
-        names.setdefault(need.resource_type, []).extend(map(quoted, need.names(path, request)))
+        names.setdefault(need.resource_type, []).extend(map(quoted, names_of(need.names, path, request)))
     topics, groups = (
         sorted(set(names.get(kind, ())))[:_NAMES_LOGGED] for kind in (ResourceType.TOPIC, ResourceType.GROUP)
     )

@@ -5,10 +5,11 @@ principal there. So what it began goes on when it sends a key, and with `authent
 """
 
 import hashlib
+from functools import lru_cache
 from typing import Final
 
-from sharequeue.protocol.access.rights import ANONYMOUS, CLUSTER_NAME, Operation, ResourceType, Rights
-from sharequeue_gateway.access.book import AccessBook
+from sharequeue.protocol.access.rights import ANONYMOUS, CLUSTER_NAME, Operation, ResourceType
+from sharequeue_gateway.access.book import MOST_RECENT, AccessBook
 from sharequeue_gateway.producing.producer import Prepared, key_of
 from sharequeue_gateway.record_log.log import IdempotencyKey
 from sharequeue_gateway.record_log.owner import ANYBODY, Owner, owner_of
@@ -22,9 +23,9 @@ class Owners:
 
     def __init__(self, book: AccessBook | None) -> None:
         self._book = book
-        self._known: dict[tuple[str, Operation, bool], Owner] = {}
-        """What was answered before, by the rights of then."""
-        self._known_by: Rights | None = None
+        self._owner = lru_cache(MOST_RECENT)(self._decide)
+        if book is not None:
+            book.listeners.append(self._owner.cache_clear)
 
     def of(self, principal: str) -> Owner:
         """Whose transactions a caller may use. `principal`: as `Caller.principal`."""
@@ -47,19 +48,13 @@ class Owners:
             self.of(call.caller.principal).principal, prepared, call.exchange.path, name, retention, fingerprint
         )
 
-    def _owner(self, principal: str, operation: Operation, *, of_nobody: bool = True) -> Owner:
+    def _decide(self, principal: str, operation: Operation, *, of_nobody: bool = True) -> Owner:
         if self._book is None or not principal:
             return ANYBODY
         if principal == ANONYMOUS:
             return _ANONYMOUS
         rights = self._book.rights
-        if rights is not self._known_by:
-            self._known, self._known_by = {}, rights
-        owner = self._known.get((principal, operation, of_nobody))
-        if owner is None:
-            names, prefixes = rights.names(principal, operation, ResourceType.TRANSACTIONAL_ID)
-            owner = owner_of(principal, names, prefixes, of_nobody=of_nobody)
-            if operation is Operation.DESCRIBE and rights[principal, operation, ResourceType.CLUSTER, CLUSTER_NAME]:
-                owner = ANYBODY
-            self._known[principal, operation, of_nobody] = owner
-        return owner
+        if operation is Operation.DESCRIBE and rights[principal, operation, ResourceType.CLUSTER, CLUSTER_NAME]:
+            return ANYBODY
+        names, prefixes = rights.names(principal, operation, ResourceType.TRANSACTIONAL_ID)
+        return owner_of(principal, names, prefixes, of_nobody=of_nobody)

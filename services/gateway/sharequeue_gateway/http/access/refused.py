@@ -1,6 +1,6 @@
 """The names of a call that the rights of now refuse, beside others that its handler serves."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from sharequeue.protocol.access.rights import Operation, ResourceType
@@ -24,25 +24,19 @@ _FAILED: Final[Mapping[ResourceType, type[ApiError]]] = {
 }
 
 
-class Refused(Mapping[str, ApiError]):
+class Refused(dict[str, ApiError]):
     """The refused names of a request, with their errors. Any other name is decided when a handler looks it up: one that
     a share session keeps, or that the answer alone would show."""
 
     def __init__(self, found: Mapping[str, ApiError], decide: Callable[[str], ApiError | None]) -> None:
-        self._found = found
-        self._decide = decide
+        super().__init__(found)
+        self.decide = decide
 
-    def __getitem__(self, name: str) -> ApiError:
-        error = self._found.get(name) or self._decide(name)
-        if error is None:
-            raise KeyError(name)
-        return error
+    def get(self, name: str, _: object = None) -> ApiError | None:  # type: ignore[override]
+        return super().get(name) or self.decide(name)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
+    def __contains__(self, name: object) -> bool:
+        return self.get(str(name)) is not None
 
 
 def refusal(principal: str, operation: Operation, resource_type: ResourceType, name: str) -> ApiError:
