@@ -18,6 +18,7 @@ from sharequeue.protocol.access.rights import ANONYMOUS, ANY_NAME, CLUSTER_NAME
 from sharequeue.protocol.errors import InvalidGroupId, InvalidTopic, ResourceNotFound
 from sharequeue.protocol.messages import access as messages
 from sharequeue.protocol.messages.access import MAX_KEYS, MAX_RIGHTS
+from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.types import MAX_NAME_LENGTH, group_id_fault, topic_name_fault
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import InvalidRequest, Throttled
@@ -191,15 +192,16 @@ async def list_keys(connection: Connection, query: messages.ListKeysQuery) -> me
     return messages.KeyList(keys=page, next_page_token=page[-1].key_id if len(rows) > len(page) else None)
 
 
-async def note_uses(connection: Connection, used_at_ms: Mapping[str, int]) -> None:
+async def note_uses(connection: Connection, request: messages.KeyUsesRequest) -> Empty:
     """Note when keys were used last. A time is never lowered, and never lies in the future. Gateways need not learn."""
     await _begin_change(connection)
     await connection.execute(
         f"""UPDATE groups.access_keys SET last_used_at_ms = greatest(last_used_at_ms, least(used.at_ms, {_NOW_MS}))
             FROM unnest($1::text[], $2::bigint[]) AS used(id, at_ms) WHERE key_id = used.id""",
-        list(used_at_ms),
-        list(used_at_ms.values()),
+        list(request.used_at_ms),
+        list(request.used_at_ms.values()),
     )
+    return Empty()
 
 
 # Rights
@@ -271,6 +273,8 @@ ACTS: Final[Mapping[Api, Callable[..., Awaitable[Any]]]] = {
     apis.ADD_ACLS: add_acls,
     apis.LIST_ACLS: acls,
     apis.REMOVE_ACLS: remove_acls,
+    apis.DESCRIBE_ACCESS: read_all,
+    apis.NOTE_KEY_USES: note_uses,
 }
 """Each call, and its function: it gets what the path names and then the request, and answers the call's message."""
 

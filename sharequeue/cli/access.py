@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
+from sharequeue.access_store import act
 from sharequeue.cli.commands import complain
 from sharequeue.cli.extras import extra
 from sharequeue.cli.output import REFUSED, Gateway, json_option, run, url_option
@@ -37,9 +38,13 @@ class Place:
         """Make one call. Returns: its answer as a message. Raises: ApiError; StoreError."""
         if self.database_url is None:
             return await Gateway(self._url).call(api, request, **path)
+        return await self.in_database(act, api, path, request)
+
+    async def in_database(self, function: Any, *arguments: Any) -> Any:
+        """Run a function of `sharequeue.access_store`, which works on the database itself. Raises: as `call`."""
         from sharequeue.stack import access  # noqa: PLC0415 - needs the extra
 
-        return await access.act(self.database_url, api, path, request)
+        return await access.in_database(str(self.database_url), function, *arguments)
 
 
 def in_place(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:

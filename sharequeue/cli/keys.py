@@ -4,7 +4,7 @@ import os
 
 import click
 
-from sharequeue.access_store import new_key
+from sharequeue.access_store import new_key, store_key
 from sharequeue.cli.access import Place, in_place, message
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.output import echo_json, length_ms, moment_ms, say, show_table, shown_ms
@@ -60,9 +60,7 @@ async def create(
     key = parse_key(os.environ.get(variable, ""))
     if key is None:
         raise click.UsageError(f"the environment variable {variable} has no key; `sharequeue keys generate` prints one")
-    from sharequeue.stack import access  # noqa: PLC0415 - needs the extra
-
-    stored = await access.store_key(place.database_url, key, request)
+    stored: messages.KeyDescription = await place.in_database(store_key, key, request)
     if as_json:
         echo_json(stored)
     else:

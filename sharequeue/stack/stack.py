@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from sharequeue.access_store import new_key
+from sharequeue.access_store import new_key, store_key
 from sharequeue.protocol.access.keys import parse_key
 from sharequeue.protocol.messages.access import CreateKeyRequest
 from sharequeue.repeats import PART_DIED, PART_READY, Tries
@@ -300,7 +300,8 @@ class Stack:
         key = parse_key(self._secret(name, new_key().text))
         if key is None:
             raise StackError(f"{self._data_dir / name} has no key: remove it, and a new one is made")
-        asyncio.run(access.store_key(postgres_url, key, CreateKeyRequest(principal=ADMIN, description="sharequeue up")))
+        request = CreateKeyRequest(principal=ADMIN, description="sharequeue up")
+        asyncio.run(access.in_database(postgres_url, store_key, key, request))
 
     def _secret(self, name: str, new: str = "") -> str:
         """The secret in the file `name`. If the file is missing, it gets `new`, or a random one."""

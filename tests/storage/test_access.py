@@ -20,6 +20,7 @@ from sharequeue.protocol.messages.access import (
     CreatedKey,
     CreateKeyRequest,
     KeyDescription,
+    KeyUsesRequest,
     ListAclsQuery,
     ListKeysQuery,
     RevokedKeys,
@@ -222,9 +223,11 @@ async def test_a_use_never_lowers_a_time_and_changes_no_revision(database_url: s
         before = (await described(coordinator)).revision
         ended_ms = now_ms() - 60_000
         for used_at_ms in (ended_ms, ended_ms - 1000, ended_ms - 1):
-            await coordinator.access.change(access_store.note_uses, {key_id: used_at_ms, "no such key": 1})
+            await coordinator.access.change(
+                access_store.note_uses, KeyUsesRequest(used_at_ms={key_id: used_at_ms, "no such key": 1})
+            )
         assert (await listed(coordinator))[key_id].last_used_at_ms == ended_ms
-        await coordinator.access.change(access_store.note_uses, {key_id: now_ms() + DAY_MS})
+        await coordinator.access.change(access_store.note_uses, KeyUsesRequest(used_at_ms={key_id: now_ms() + DAY_MS}))
         assert ended_ms < ((await listed(coordinator))[key_id].last_used_at_ms or 0) < now_ms() + 60_000
         assert (await described(coordinator)).revision == before
 
@@ -391,7 +394,7 @@ async def test_a_paused_owner_changes_no_keys_and_no_rights(database_url: str) -
                 (access_store.create_key, CreateKeyRequest(principal="User:b")),
                 (access_store.revoke_key, key_id),
                 (access_store.add_acls, AddAclsRequest(acls=[a_right()])),
-                (access_store.note_uses, {key_id: now_ms()}),
+                (access_store.note_uses, KeyUsesRequest(used_at_ms={key_id: now_ms()})),
             ):
                 with pytest.raises(NotCoordinator):
                     await old.access.change(function, argument)

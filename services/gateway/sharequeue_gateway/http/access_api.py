@@ -20,7 +20,7 @@ class AccessApi:
         self._closed = closed
 
     def calls(self) -> tuple[tuple[Api, Handler], ...]:
-        return tuple((api, partial(self._pass_on, api)) for api in ACTS)
+        return tuple((api, partial(self._pass_on, api)) for api in ACTS if not api.internal)
 
     async def _pass_on(self, api: Api, call: Call) -> Answer:
         if self._closed:
