@@ -79,6 +79,9 @@ class Guard(Protocol):
         """The result of a handler without the names that the caller may not see. The log gets a line, if the call has
         one."""
 
+    def failed(self, api: Api, call: "Call", fault: BaseException) -> None:
+        """A call has failed. The log gets a line, if the call has one and may have happened."""
+
 
 class Call(msgspec.Struct, eq=False):
     """One request as its handler sees it: path parameters, headers, the decoded body or query, who makes it.
@@ -215,6 +218,7 @@ class Endpoint:
     ) -> Answer | Stream:
         taken, admission = 0, self._admission
         caller: Caller = NOBODY
+        call: Call | None = None
         try:
             caller, length = self._check_head(exchange, headers)
             raw = b""
@@ -246,7 +250,7 @@ class Endpoint:
         except ClientGone:
             raise
         except (Exception, asyncio.CancelledError) as fault:
-            return self._failed(fault, request_id)
+            return self._failed(fault, request_id, call)
         finally:
             if caller is NOBODY and admission is not None:
                 admission.bytes -= taken
@@ -279,9 +283,11 @@ class Endpoint:
         except RecursionError:
             raise InvalidRequest("the body is nested too deeply") from None
 
-    def _failed(self, fault: BaseException, request_id: str) -> Answer:
+    def _failed(self, fault: BaseException, request_id: str, call: Call | None) -> Answer:
         """The answer for an exception of the handler or of a check before it.
         Raises: CancelledError: this request must end."""
+        if self._guard is not None and call is not None:
+            self._guard.failed(self.api, call, fault)
         if isinstance(fault, ApiError):
             return problem_answer(fault, request_id)
         task = asyncio.current_task()

@@ -20,11 +20,12 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.access.columns import Access, Need
 from sharequeue.protocol.access.keys import make_key, parse_key
 from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType, Rights
-from sharequeue.protocol.errors import TopicAuthorizationFailed
+from sharequeue.protocol.errors import StorageError, TopicAuthorizationFailed
 from sharequeue.protocol.messages.access import AccessResponse, Acl, StoredKey
+from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, ProduceTo
-from sharequeue_http.application.endpoint import Call
+from sharequeue_http.application.endpoint import Call, Endpoint
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError
 
@@ -178,6 +179,34 @@ def test_a_produce_with_acknowledgements_needs_fresh_knowledge() -> None:
     with pytest.raises(ApiError) as refused:
         asyncio.run(guard.check(caller, apis.ACKNOWLEDGE_RECORDS, {"group": "g"}, alone))
     assert refused.value.status == 503
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcomes"),
+    [
+        pytest.param(None, [None], id="served"),
+        pytest.param(StorageError("no answer came", definite=False), ["unknown"], id="unknown"),
+        pytest.param(KeyError("a fault of ours"), ["unknown"], id="fault"),
+        pytest.param(TopicAuthorizationFailed("no right"), [], id="nothing happened"),
+    ],
+)
+def test_a_change_that_may_have_happened_is_a_line_of_the_log(
+    fault: Exception | None, outcomes: list[str | None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(_: Call) -> Empty:
+        if fault is not None:
+            raise fault
+        return Empty()
+
+    guard, book = new_guard()
+    book.rights = Rights((), ["User:a"])
+    endpoint = Endpoint(apis.DELETE_TOPIC, handler, 1000, None, False, None, None, guard)
+    headers = {b"authorization": HEADER}
+    exchange: Any = SimpleNamespace(headers=list(headers.items()), path="/", query=b"", client=("127.0.0.1", 1))
+    with caplog.at_level(logging.INFO):
+        asyncio.run(endpoint._answer(exchange, {"topic": "t"}, headers, "id"))
+    lines = [vars(record)["fields"] for record in caplog.records if record.message == "audit"]
+    assert [line.get("outcome") for line in lines] == outcomes
 
 
 def test_a_change_of_rights_while_the_body_comes_leaves_the_request_as_it_is() -> None:

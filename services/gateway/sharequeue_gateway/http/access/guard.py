@@ -151,6 +151,10 @@ class AccessGuard:
             _note(caller, api, call)
         return self._shown(caller, access.shows, result) if access.shows else result
 
+    def failed(self, api: Api, call: Call, fault: BaseException) -> None:
+        if api.access.audited and not getattr(fault, "definite", False):
+            _note(call.caller, api, call, outcome="unknown")
+
     def _shown(self, caller: Caller, shows: Sequence[Shown], result: Any) -> Any:
         assert isinstance(caller, KeyHolder)
         if not caller.limited or isinstance(result, Stream):
@@ -198,7 +202,7 @@ def _check_url(exchange: Exchange) -> None:
         )
 
 
-def _note(caller: Caller, api: Api, call: Call) -> None:
+def _note(caller: Caller, api: Api, call: Call, **more: str) -> None:
     """One line of the log for a call that changed something, but records and what they are settled by."""
     client = call.exchange.client
     log.info(
@@ -209,6 +213,7 @@ def _note(caller: Caller, api: Api, call: Call) -> None:
             address=None if client is None else client[0],
             path={name: quoted(value) for name, value in call.path.items()},
             request=None if call.request is None else quoted(encode(call.request).decode(), MOST_AUDITED),
+            **more,
         ),
     )
 
