@@ -99,7 +99,7 @@ class FetchApi:
         asked = self._asked(group_id, request.member_id, request, None)
         waiting = self.fetcher.fetches.new(call.exchange)
         if self.watch is not None:
-            self._watch_key(self.watch, waiting, call)
+            self.watch.add(waiting, apis.FETCH_RECORDS, call, (), self.ceiling)
         waiting.topics = dict.fromkeys(request.topics or ())
         found: Fetched
         try:
@@ -120,19 +120,8 @@ class FetchApi:
         """A fetch, which ends when its caller loses access. `topics`: of its share session."""
         waiting = self.fetcher.fetches.new(call.exchange)
         if self.watch is not None:
-            self._watch_key(self.watch, waiting, call, topics)
+            self.watch.add(waiting, apis.FETCH_RECORDS, call, topics, self.ceiling)
         return waiting
-
-    def _watch_key(self, watch: KeyWatch, waiting: WaitingFetch, call: Call, topics: Collection[str] = ()) -> None:
-        principal = call.caller.principal
-
-        def closed(waiting: WaitingFetch) -> None:
-            self.ceiling.give(principal)
-            watch.forget(waiting)
-
-        waiting.when_closed = closed
-        self.ceiling.take(principal)
-        watch.add(waiting, apis.FETCH_RECORDS, call, topics)
 
     def _known_partitions(self, request: FetchRequest) -> Partitions | None:
         """The partitions of the named topics; None if the request names single partitions or an unknown topic."""

@@ -23,6 +23,7 @@ from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.http.access.guard import AccessGuard, unauthenticated
 from sharequeue_gateway.routing.streams import Streams
 from sharequeue_http.application.endpoint import Call
+from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError, AuthenticationFailed, CoordinatorNotAvailable
 
@@ -30,17 +31,19 @@ LOOK_S: Final = 2.0
 
 
 class Watched(NamedTuple):
-    """A fetch or the connection of a stream. `topics`: names that its request does not have: of its share session."""
+    """A fetch or the connection of a stream. `topics`: names that its request does not have: of its share session.
+    `ceiling`: counts it until it is closed."""
 
     waiting: WaitingFetch
     caller: KeyHolder
     api: Api
     call: Call
     topics: Collection[str]
+    ceiling: Ceiling | None
 
 
 class KeyWatch:
-    """Knows what callers with keys have under way. `run` must be running."""
+    """Knows what callers have under way. `run` must be running."""
 
     def __init__(self, book: AccessBook, guard: AccessGuard, streams: Streams, clock: Clock) -> None:
         self._book = book
@@ -51,18 +54,23 @@ class KeyWatch:
         self._tasks: set[asyncio.Task[Any]] = set()
         book.listeners.append(self._changed)
 
-    def add(self, waiting: WaitingFetch, api: Api, call: Call, topics: Collection[str] = ()) -> None:
-        """Watch a fetch until `forget`, if rights say what its caller may do. Ends it if its key has ended since the
-        call came."""
+    def add(
+        self, waiting: WaitingFetch, api: Api, call: Call, topics: Collection[str], ceiling: Ceiling | None
+    ) -> None:
+        """Watch a fetch until it is closed. Ends it if its key has ended since the call came."""
         caller = call.caller
-        if not isinstance(caller, KeyHolder) or not caller.limited:
-            return
-        watched = self._watched[waiting] = Watched(waiting, caller, api, call, topics)
-        if caller.revision != self._book.revision:
+        assert isinstance(caller, KeyHolder)
+        watched = self._watched[waiting] = Watched(waiting, caller, api, call, topics, ceiling)
+        waiting.when_closed = self._forget
+        if ceiling is not None:
+            ceiling.take(caller.principal)
+        if caller.limited and caller.revision != self._book.revision:
             background.start(self._tasks, self._look([watched]))
 
-    def forget(self, waiting: WaitingFetch) -> None:
-        self._watched.pop(waiting, None)
+    def _forget(self, waiting: WaitingFetch) -> None:
+        watched = self._watched.pop(waiting, None)
+        if watched is not None and watched.ceiling is not None:
+            watched.ceiling.give(watched.caller.principal)
 
     def _changed(self) -> None:
         """The book has other keys or rights."""
@@ -87,7 +95,9 @@ class KeyWatch:
                     self._end(watched, error)
 
     async def _fault(self, watched: Watched) -> ApiError | None:
-        _, caller, api, call, topics = watched
+        _, caller, api, call, topics, _ = watched
+        if not caller.limited:
+            return None
         if not self._holds(caller):
             return unauthenticated()
         try:
