@@ -164,6 +164,19 @@ def test_a_row_says_what_its_callers_need(operation: str) -> None:
         assert needed(access, None if operation == "replaceRecordBatches" else kind(**values)) == expected
 
 
+OF_RECORDS = {
+    *("produceRecords", "produceArrow", "produceRawRecord", "scheduleRecords"),
+    *("fetchRecords", "streamRecords", "acknowledgeRecords", "shareGroupHeartbeat", "leaveShareGroup"),
+    *("beginTransaction", "commitTransaction", "abortTransaction"),
+}
+"""The changes that workers and producers make all the time."""
+
+
+def test_every_other_change_is_a_line_of_the_log() -> None:
+    audited = {name for name, row in CALLED.items() if row.access.audited}
+    assert audited == {name for name, row in CALLED.items() if row.changes} - OF_RECORDS
+
+
 def test_a_row_without_needs_does_not_start_the_service() -> None:
     async def handler(_: object) -> None:
         return None
