@@ -197,6 +197,7 @@ def check_group(player: Player, story: Story, offset: int) -> None:
         )
     page.wait("location.search", lambda query: "to=" in query or "offset=" in query)
     player.open(f"/ui/groups/fulfilment?topic=orders&partition=0&offset={offset}")
+    player.says("Dead letters are open", "Needs attention")
     holder = player.says("It is held by", "Record").partition("It is held by ")[2].partition(",")[0]
     player.says(holder, "Workers")
     player.says(REASONS[1], "Why records came back")

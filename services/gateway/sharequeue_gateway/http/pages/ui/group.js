@@ -3,7 +3,7 @@ import { useState } from "./vendor/hooks.js";
 import { at, call, command, curl, get, now, useLive } from "./api.js";
 import { Act, Badge, Field, Link, Notice, Pages, Panel, Table, Time, Waiting, clock, distance, html, many, num, span,
   useQuery } from "./parts.js";
-import { Charts, Ranges, Tiles, useSamples } from "./overview.js";
+import { Attention, Charts, Ranges, Tiles, useSamples } from "./overview.js";
 import { Life } from "./record.js";
 import { Settings } from "./settings.js";
 import { Strip } from "./strip.js";
@@ -90,7 +90,7 @@ export function Group({ name }) {
       <${Link} class=${dead ? "button bad" : "button"} names=${["groups", name, "dead-letters"]}>
       ${dead ? many(dead, "dead letter") : "Dead letters"}<//>
       <${Ranges} range=${query.range} onRange=${(range) => change({ range })} /></div>
-    <${Notice} of=${live} /><${Waiting} of=${live} />
+    <${Notice} of=${live} /><${Waiting} of=${live} /><${Attention} group=${name} />
     ${live.data && html`<${Tiles} samples=${samples} of="group" />
     <${Partitions} rows=${rows} data=${live.data} times=${times} chosen=${chosen} query=${query} change=${change} />
     ${row && html`<${Strip} key=${`${row.topic} ${row.partition}`} group=${name} topic=${row.topic} partition=${row.partition} />

@@ -1,23 +1,20 @@
 // All of the cluster at a glance: how much comes and goes, which groups need attention, and whether the services are well.
-import { useLive, at, get, now } from "./api.js";
-import { Badge, Link, Notice, Pages, Panel, Table, Waiting, html, many, num, short, span, unknown, useQuery } from "./parts.js";
+import { useLive, at, command, curl, get, now } from "./api.js";
+import { Badge, Link, Notice, Pages, Panel, Shell, Table, Waiting, html, many, num, short, span, unknown, useQuery } from "./parts.js";
 import { Chart, Spark } from "./chart.js";
 
 const HOUR = 3_600_000;
 const RANGES = [["1h", "1 h", HOUR], ["24h", "24 h", 24 * HOUR], ["7d", "7 d", 168 * HOUR]];
+// Why a group needs attention: in two words, how bad it is, and in a sentence.
 const REASONS = {
-  no_worker: ["no worker", "bad"],
-  falling_behind: ["falling behind", "warn"],
-  errors: ["failing", "bad"],
-  dead_letters: ["dead letters", "bad"],
-  paused: ["paused", ""],
+  no_worker: ["no worker", "bad", "Records wait, and nobody has fetched in the last minute."],
+  falling_behind: ["falling behind", "warn", "The oldest record that waits is more than a minute old, and gets older."],
+  errors: ["failing", "bad", "More deliveries fail than are accepted."],
+  dead_letters: ["dead letters", "bad", "Dead letters are open: records that this group has given up."],
 };
-const WHY = {
-  no_worker: "Records wait, and nobody has fetched in the last minute.",
-  falling_behind: "The oldest record that waits is more than a minute old, and gets older.",
-  errors: "More deliveries fail than are accepted.",
-  dead_letters: "Dead letters are open.",
-  paused: "The group gets no records until somebody resumes it.",
+const Reason = ({ word }) => {
+  const [text, kind, sentence] = REASONS[word] ?? [word];
+  return html`<span title=${sentence}><${Badge} kind=${kind}>${text}<//></span>`;
 };
 
 // The samples of the cluster, a topic or a group; `query` names the topic or group.
@@ -84,9 +81,8 @@ function GroupsTable({ size, token }) {
   const [, change] = useQuery();
   const live = useLive((signal) => get(at("reports", "attention"), { page_size: size, page_token: token }, signal), [token], 5000);
   const rows = (live.data?.groups ?? []).map((group) => [
-    html`<${Link} names=${["groups", group.group_id]}>${group.group_id}<//>`,
-    group.reasons.length ? group.reasons.map((word) => html`<span title=${WHY[word]}><${Badge} kind=${REASONS[word]?.[1]}>
-      ${REASONS[word]?.[0] ?? word}<//></span>`) : html`<span class="dim">well</span>`,
+    html`<${Link} names=${["groups", group.group_id]}>${group.group_id}<//>${group.paused && html` <${Badge} kind="warn">paused<//>`}`,
+    group.reasons.length ? group.reasons.map((word) => html`<${Reason} word=${word} />`) : html`<span class="dim">well</span>`,
     num(group.backlog), span(group.oldest_ready_ms), num(group.held_count), num(group.delayed_count),
     group.open_dead_letters ? html`<${Link} class="bad" names=${["groups", group.group_id, "dead-letters"]}>${num(group.open_dead_letters)}
       <//>` : "0",
@@ -98,6 +94,18 @@ function GroupsTable({ size, token }) {
     ${size > 20 ? html`<${Pages} next=${live.data?.next_page_token} shown=${token} onPage=${(page) => change({ page }, false)} />`
       : live.data?.next_page_token && html`<p class="foot"><${Link} names=${["groups"]}>All groups<//></p>`}`;
 }
+// Why one group needs attention, in sentences.
+export function Attention({ group }) {
+  const query = { group_id: group };
+  const live = useLive((signal) => get(at("reports", "attention"), query, signal), [group], 10_000);
+  const [seen] = live.data?.groups ?? [];
+  if (!seen?.reasons.length) return null; // the view says what is wrong if the gateway does not answer
+  return html`<${Panel} title="Needs attention" side=${html`<span class="dim">${num(seen.ready_count)} ready, the oldest for
+    ${" "}${span(seen.oldest_ready_ms)}; ${many(seen.worker_count, "worker")}</span>`}>
+    <ul class="why">${seen.reasons.map((word) => html`<li><${Reason} word=${word} /> ${REASONS[word]?.[2]}</li>`)}</ul>
+    <${Shell} cli=${command("groups", "attention", group)} curl=${curl("GET", at("reports", "attention"), undefined, query)} /><//>`;
+}
+
 export function Groups() {
   const [query, change] = useQuery();
   const live = useLive((signal) => get(at("share-groups"), { page_size: 200, page_token: query.all }, signal), [query.all], 15_000);
