@@ -35,6 +35,13 @@ FIND: Final = """
 """
 
 
+SIDEWAYS: Final = """
+  [...document.querySelectorAll('.scroll, nav')].filter((it) => it.scrollWidth > it.clientWidth).map((it) => it.ariaLabel)
+"""
+"""Parts of the page that are wider than their place."""
+TAB, ENTER = ("Tab", 9), ("Enter", 13)
+
+
 class Player:
     """A person at the page: presses what it shows, by its words."""
 
@@ -130,6 +137,10 @@ def check_views(player: Player, offset: int) -> None:
                 page.gather(1)
                 player.picture(f"{name}-{size}-{scheme}")
                 assert page.run("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than a {size}"
+                assert size == "desktop" or page.run(SIDEWAYS) == [], f"{name} scrolls sideways: {page.run(SIDEWAYS)}"
+                assert "open=" not in path or page.run(
+                    "document.querySelector('tr.below .act, tr.below .value') !== null"
+                )
                 player.clean()
                 page.run(f"{source}; 0")
                 script = "axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']}).then((it) => it.violations.map((each) => [each.id, each.nodes.map((node) => node.html).slice(0, 3)]))"

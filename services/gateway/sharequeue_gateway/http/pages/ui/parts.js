@@ -80,7 +80,7 @@ export const Table = ({ label, columns, rows, none = "Nothing here.", chosen, on
     <tbody>${rows.map((cells, row) => {
       const below = details?.(row);
       return html`<tr class=${row === chosen ? "chosen" : below ? "open" : ""} onClick=${press(row)}>
-        ${cells.map((cell, column) => html`<td class=${kind(column)}>${cell}</td>`)}</tr>
+        ${cells.map((cell, column) => html`<td class=${kind(column)} data-head=${columns[column].replace("#", "")}>${cell}</td>`)}</tr>
         ${below && html`<tr class="below"><td colspan=${columns.length}>${below}</td></tr>`}`;
     })}</tbody></table></div>`;
 };
