@@ -116,12 +116,12 @@ def views(offset: int) -> dict[str, str]:
     return {
         "overview": "/ui",
         "groups": "/ui/groups",
-        "group": f"/ui/groups/fulfilment?topic=orders&partition=0&offset={offset}",
+        "group": f"/ui/groups/fulfilment?topic=orders&partition=0&offset={offset}&open=share.heartbeat.interval.ms",
         "dead-letters": "/ui/groups/fulfilment/dead-letters",
         "topics": "/ui/topics",
-        "topic": "/ui/topics/orders?partition=1",
+        "topic": "/ui/topics/orders?partition=1&offset=7&open=8",
         "due": "/ui/scheduled",
-        "scheduled": "/ui/scheduled?topic=mails",
+        "scheduled": "/ui/scheduled?topic=mails&open=nightly",
         "transactions": "/ui/transactions",
     }
 
@@ -231,6 +231,10 @@ def check_group(player: Player, story: Story, offset: int) -> None:
     player.says("paused")
     player.press("Resume", "Pause")
     until(lambda: story.call("GET", config)["share.paused"] == "false", page)
+    for partition, said in ((2, "offset"), (99, "99")):  # as in the address, and no other one
+        player.open(f"/ui/groups/fulfilment?partition={partition}&offset=1")
+        player.says(said, f"Window of partition {partition} of orders")
+        player.says("Record 1 of orders", f"Record 1 of orders, partition {partition}")
     player.open("/ui/groups/audit?topic=orders&partition=2")
     before = story.call("GET", "share-groups/audit/offsets")
     player.press("Show what would change", "Reset")

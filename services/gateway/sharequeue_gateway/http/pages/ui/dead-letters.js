@@ -2,7 +2,7 @@
 import { useState } from "./vendor/hooks.js";
 import { at, call, command, curl, get, now, useLive } from "./api.js";
 import { Act, Badge, Field, Link, Notice, Opener, Pages, Panel, Table, Time, Value, Waiting, brief, html, keyOf, many, num,
-  useQuery } from "./parts.js";
+  useOpen, useQuery } from "./parts.js";
 import { Chart } from "./chart.js";
 
 const HOUR = 3_600_000;
@@ -25,12 +25,12 @@ const options = (filter) => Object.entries(filter).flatMap(([name, value]) =>
 export function DeadLetters({ name }) {
   const [query, change] = useQuery();
   const [picked, pick] = useState(new Map());
-  const [shown, show] = useState();
+  const [shown, show] = useOpen();
   const filter = filterOf(query);
   const path = at("share-groups", name, "dead-letters");
   const closed = query.closed === "true";
   const live = useLive((signal) => get(path, { ...filter, closed, page_size: PAGE, page_token: query.page, records: true }, signal),
-    [JSON.stringify(query)], 5000);
+    [JSON.stringify(filter), closed, query.page], 5000);
   const letters = live.data?.dead_letters ?? [];
   const idOf = (letter) => `${letter.topic} ${letter.partition} ${letter.offset} ${letter.died_at_ms}`;
   // Chosen dead letters stay chosen on other pages.
@@ -53,7 +53,7 @@ export function DeadLetters({ name }) {
       query=${{ topic: letter.topic, partition: letter.partition, offset: letter.offset }}>
       ${letter.topic}/${letter.partition} at ${num(letter.offset)}<//>`,
     num(letter.delivery_count), html`<span class="cut">${keyOf(letter)}</span>`,
-    html`<${Opener} open=${shown === idOf(letter)} onPress=${() => show(shown === idOf(letter) ? undefined : idOf(letter))}>
+    html`<${Opener} open=${shown === idOf(letter)} onPress=${() => show(idOf(letter))}>
       <code class="cut">${brief(letter)}</code><//>`,
     html`<${Badge} kind=${letter.state === "open" ? "bad" : ""}>${letter.state}<//>
       ${letter.closed_at_ms ? html` <${Time} ms=${letter.closed_at_ms} />` : ""}`,

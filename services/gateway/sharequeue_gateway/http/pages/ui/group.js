@@ -64,7 +64,7 @@ export function Group({ name }) {
   const path = at("share-groups", name);
   const samples = useSamples({ group_id: name }, query.range);
   const config = useLive((signal) => get(at("share-groups", name, "config"), {}, signal), [name], 10_000);
-  const isChosen = (row) => row.topic === query.topic && row.partition === Number(query.partition ?? 0);
+  const isChosen = (row) => row.topic === (query.topic ?? row.topic) && row.partition === Number(query.partition ?? 0);
   const live = useLive(async (signal) => {
     const [offsets, group] = await Promise.all([
       get(at("share-groups", name, "offsets"), { page_token: query.page }, signal),
@@ -77,9 +77,11 @@ export function Group({ name }) {
     return { rows, next: offsets.next_page_token, places, ...found, workers: group.workers ?? [], group };
   }, [name, query.page, query.topic, query.partition], 5000);
   const { rows = [], group } = live.data ?? {};
-  const chosen = Math.max(0, rows.findIndex(isChosen));
+  const first = rows.find((each) => each.topic === (query.topic ?? each.topic)) ?? { topic: query.topic, partition: 0 };
+  // A partition that the address names and that is on another page of the list, or nowhere, is no other one.
+  const named = { topic: first.topic, partition: Number(query.partition ?? first.partition) };
+  const row = rows.find((each) => placeOf(each) === placeOf(named)) ?? (named.topic && named), chosen = rows.indexOf(row);
   const times = useLive((signal) => ages(rows, signal), [name, query.page, rows.length], 20_000).data ?? new Map();
-  const row = rows[chosen];
   const dead = rows.reduce((sum, each) => sum + (each.open_dead_letters ?? 0), 0);
   const changed = () => { live.refresh(); config.refresh(); };
   const workers = live.data?.workers.length; // those of the last minute, whether they have joined the group or not

@@ -33,6 +33,11 @@ export function useQuery() {
   };
   return [place().query, change];
 }
+// What is open in a list stands in the address, too: its id, and a function that opens or closes another one.
+export function useOpen() {
+  const [{ open }, change] = useQuery();
+  return [open, (id) => change({ open: open === id ? undefined : id })];
+}
 export const Link = ({ names, query, children, ...more }) => html`<a href=${to(names, query)} ...${more}>${children}</a>`;
 
 // Numbers and times
@@ -177,9 +182,9 @@ export const Field = ({ label, wide, options, ...more }) => html`<label class=${
     </option>`)}</select>`
   : more.rows ? html`<textarea ...${more} />` : html`<input autocomplete="off" spellcheck=${false} ...${more} />`}</label>`;
 
-// Pages of a list: the token of the page shown stands in the address, so a link leads to it.
+// Pages of a list: the token of the page shown stands in the address, so a link leads to it, and Back to the page before.
 export const Pages = ({ next, shown, onPage }) => html`<div class="pages">
-  ${shown && html`<button type="button" onClick=${() => history.back()}>Previous page</button>`}
+  ${shown && html`<button type="button" onClick=${() => onPage(undefined)}>First page</button>`}
   ${next && html`<button type="button" onClick=${() => onPage(next)}>Next page</button>`}</div>`;
 
 let known;

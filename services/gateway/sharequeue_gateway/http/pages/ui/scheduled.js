@@ -1,8 +1,7 @@
 // Records that wait for their time, and schedules that make one record at each of their times: of all topics, or of one.
-import { useState } from "./vendor/hooks.js";
 import { at, call, command, curl, get, useLive } from "./api.js";
 import { Act, Badge, Field, Link, Notice, Opener, Pages, Panel, Table, Time, Value, Waiting, bytes, distance, html, many, num,
-  useQuery } from "./parts.js";
+  useOpen, useQuery } from "./parts.js";
 
 export function Scheduled() {
   const [query, change] = useQuery();
@@ -17,7 +16,7 @@ export function Scheduled() {
 // What waits, the next one due first: the records of a topic; without one, records and schedules of all topics.
 export function Waiters({ topic }) {
   const [query, change] = useQuery();
-  const [shown, show] = useState();
+  const [shown, show] = useOpen();
   const path = topic ? at("topics", topic, "scheduled") : at("scheduled");
   const live = useLive((signal) => get(path, { page_size: 50, page_token: query.waiting }, signal), [query.waiting], 5000);
   const waiting = live.data?.scheduled ?? live.data?.due ?? [];
@@ -27,7 +26,7 @@ export function Waiters({ topic }) {
     return [html`<${Time} ms=${record.deliver_at_ms} /> <span class="dim">${distance(record.deliver_at_ms)}</span>`,
       ...(topic ? [] : [html`<${Link} names=${["scheduled"]} query=${{ topic: record.topic }}>${record.topic}<//>`]),
       record.key ?? "–", num(record.partition), bytes(record.bytes), html`<${Opener} open=${open}
-        onPress=${() => show(open ? undefined : id)}>${record.name ?? html`<code>${id}</code>`}<//>`];
+        onPress=${() => show(id)}>${record.name ?? html`<code>${id}</code>`}<//>`];
   });
   const below = (row) => {
     const record = waiting[row], of = topic ?? record.topic;
@@ -55,11 +54,11 @@ function Waiter({ topic, id, done }) {
 }
 
 export function Periodic({ topic }) {
-  const [shown, show] = useState();
+  const [shown, show] = useOpen();
   const live = useLive((signal) => get(at("topics", topic, "schedules"), {}, signal), [topic], 5000);
   const schedules = live.data?.schedules ?? [];
   const rows = schedules.map((schedule) => [
-    html`<${Opener} open=${shown === schedule.name} onPress=${() => show(shown === schedule.name ? undefined : schedule.name)}>
+    html`<${Opener} open=${shown === schedule.name} onPress=${() => show(schedule.name)}>
       ${schedule.name}<//>`,
     html`<code>${schedule.cron}</code> <span class="dim">${schedule.time_zone}</span>`,
     schedule.paused ? html`<${Badge} kind="warn">paused<//>` : html`<${Time} ms=${schedule.next_at_ms} /> <span class="dim">

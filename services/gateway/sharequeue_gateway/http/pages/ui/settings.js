@@ -1,7 +1,7 @@
 // The settings of a topic or a group: each with its meaning, default and bounds, changed one at a time.
 import { useState } from "./vendor/hooks.js";
 import { at, call, command, curl, useLive } from "./api.js";
-import { Act, Field, Opener, Panel, Table, html, settings } from "./parts.js";
+import { Act, Field, Opener, Panel, Table, html, settings, useOpen } from "./parts.js";
 
 const plain = (text) => text.replace(/\[([^\]]+)\]\([^)]+\)/g, "$1").replaceAll("`", "");
 const allowed = (known) => (known.choices ? known.choices.join(", ") : known.bounds ? `${known.bounds[0]} ${known.bounds[1] > 1e15
@@ -10,13 +10,13 @@ const allowed = (known) => (known.choices ? known.choices.join(", ") : known.bou
 // `kind`: topic or group. `values`: those in force by name. `changed`: called after a change.
 export function Settings({ kind, name, values, changed }) {
   const live = useLive(() => settings(), [], 600_000);
-  const [open, set] = useState(-1);
+  const [open, toggle] = useOpen();
   const names = Object.keys(values).sort();
   const known = live.data?.[kind] ?? {};
-  const rows = names.map((each, row) => {
+  const rows = names.map((each) => {
     const own = known[each] ?? {}, usual = (own.default ?? "").replace("<group>", name);
     return [
-      html`<${Opener} open=${row === open} onPress=${() => set(row === open ? -1 : row)}>${each}<//>`,
+      html`<${Opener} open=${each === open} onPress=${() => toggle(each)}>${each}<//>`,
       html`<code class=${own.default !== undefined && usual !== values[each] ? "changed" : ""}>
         ${values[each] === "" ? "(empty)" : values[each]}</code>`,
       html`<span class="dim">${usual === "" ? "(empty)" : usual}</span>`,
@@ -24,7 +24,7 @@ export function Settings({ kind, name, values, changed }) {
     ];
   });
   return html`<${Panel} title="Settings"><${Table} label="Settings" columns=${["Setting", "Value", "Default", "Allowed"]} rows=${rows}
-    details=${(row) => row === open && html`<p class="meaning">${plain(known[names[row]]?.meaning ?? "")}</p>
+    details=${(row) => names[row] === open && html`<p class="meaning">${plain(known[names[row]]?.meaning ?? "")}</p>
       <${Change} key=${names[row]} kind=${kind} of=${name} name=${names[row]} value=${values[names[row]]} known=${known[names[row]] ?? {}}
         changed=${changed} />`} /><//>`;
 }

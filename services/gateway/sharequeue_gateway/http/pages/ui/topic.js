@@ -63,17 +63,14 @@ async function offsetAt(path, ms, first, end) {
 
 function Records({ topic, partition, partitions }) {
   const [query, change] = useQuery();
-  const [shown, show] = useState();
   const { log_start_offset: first, log_end_offset: end } = partition;
   const path = at("topics", topic, "partitions", partition.partition, "records");
   const fixed = query.offset !== undefined;
   const offset = Math.min(Math.max(first, fixed ? Number(query.offset) || 0 : end - PAGE), Math.max(first, end));
   const live = useLive((signal) => get(path, { offset, max_records: PAGE, max_bytes: 4 << 20 }, signal), [offset], 5000);
   const records = live.data?.records ?? [];
-  const open = (one) => {
-    show(shown === one ? undefined : one);
-    if (!fixed) change({ partition: partition.partition, offset }); // newer records do not move it away
-  };
+  const shown = Number(query.open); // it has an offset in the address, too: newer records do not move it away
+  const open = (one) => change({ partition: partition.partition, offset, open: shown === one ? undefined : one });
   const rows = records.map((record) => [
     html`<${Opener} open=${shown === record.offset} onPress=${() => open(record.offset)}>${num(record.offset)}<//>`,
     html`<${Time} ms=${record.timestamp_ms} />`, html`<span class="cut">${keyOf(record)}</span>`,
