@@ -114,8 +114,10 @@ export function useLive(load, deps, every = 5000) {
 }
 
 // The same call for a shell. Names may hold any character.
-const quoted = (text) => (/^[\w./:@%+=,-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
-export const command = (...words) => ["sharequeue", ...words.flat()].map((word) => quoted(String(word))).join(" ");
+export const quoted = (text) => (/^[\w./:@%+=,-]+$/.test(text) ? text : `'${String(text).replaceAll("'", `'\\''`)}'`);
+const USUAL = location.protocol === "http:" && location.host === "127.0.0.1:8080" && BASE === "/"; // what a command asks
+const ELSEWHERE = USUAL ? [] : ["--url", location.origin + BASE.slice(0, -1)];
+export const command = (...words) => ["sharequeue", ...words.flat(), ...ELSEWHERE].map((word) => quoted(String(word))).join(" ");
 export function curl(method, path, body, query) {
   const words = ["curl", "-sS"];
   if (method !== "GET" && !(method === "POST" && body !== undefined)) words.push("-X", method);

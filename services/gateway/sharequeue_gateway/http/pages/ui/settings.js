@@ -37,12 +37,13 @@ function Change({ kind, of, name, value, known, changed }) {
     changed();
     return said;
   };
-  const cli = kind === "topic" ? command("topics", "alter", of, "--config", `${name}=${text}`)
-    : command("groups", "config", of, "--set", `${name}=${text}`);
+  const shell = (body, option, words) => ({ curl: curl("PATCH", path, body),
+    cli: command(...(kind === "topic" ? ["topics", "alter"] : ["groups", "config"]), of, option, words) });
+  const own = { config: { [name]: text } }, usual = { reset: [name] };
   const input = (event) => set(event.target.value);
   return html`<${Act} subject=${text} label="Save" kind="main" disabled=${text === value}
-    run=${() => save({ config: { [name]: text } }, "Saved.")}
-      shell=${{ cli, curl: curl("PATCH", path, { config: { [name]: text } }) }}>
+    run=${() => save(own, "Saved.")} shell=${shell(own, "--set", `${name}=${text}`)}>
       <${Field} label="Value" value=${text} onInput=${input} options=${known.choices?.map((each) => [each, each])} wide=${true} /><//>
-    <${Act} label="Back to the default" run=${() => save({ reset: [name] }, "The default is in force again.")} />`;
+    <${Act} label="Back to the default" run=${() => save(usual, "The default is in force again.")}
+      shell=${shell(usual, "--reset", name)} />`;
 }

@@ -1,6 +1,6 @@
 // Topics: their partitions and rates, the records of one partition, and what an operator does with them.
 import { useState } from "./vendor/hooks.js";
-import { at, call, command, curl, get, useLive } from "./api.js";
+import { at, call, command, curl, get, quoted, useLive } from "./api.js";
 import { Act, Field, Link, Notice, Opener, Pages, Panel, Shell, Table, Time, Value, Waiting, brief, go, html, keyOf, many, num, to,
   useQuery } from "./parts.js";
 import { Charts, Ranges, useSamples } from "./overview.js";
@@ -125,9 +125,11 @@ function Produce({ topic, count, done }) {
     done();
     return `Produced to partition ${record.partition} at offset ${num(record.offset)}.`;
   };
-  const cli = `echo ${"'" + form.value.replaceAll("'", `'\\''`) + "'"} | ${command("produce", topic, form.key ? ["--key", form.key] : [])}`;
+  const cli = () => `printf '%s\\n' ${quoted(form.value.replace(/\s*\n\s*/g, " "))} | ${command("produce", topic, "--json-lines",
+    form.key ? ["--key", form.key] : [], form.partition ? ["--partition", form.partition] : [],
+    Object.entries(JSON.parse(form.headers || "{}")).flatMap(([name, text]) => ["--header", `${name}=${text}`]))}`;
   return html`<${Panel} title="Produce one record">
-    <${Act} label="Produce" kind="main" disabled=${!shown()} run=${run} shell=${shown() && { cli, curl: curl("POST", path, body()) }}>
+    <${Act} label="Produce" kind="main" disabled=${!shown()} run=${run} shell=${shown() && { cli: cli(), curl: curl("POST", path, body()) }}>
     <div class="bar"><${Field} label="Key" ...${input("key")} />
     <${Field} label="Partition" type="number" min="0" max=${count - 1} placeholder="by key" ...${input("partition")} />
     <${Field} label="Headers, as JSON" placeholder='{"name":"text"}' ...${input("headers")} />
