@@ -177,6 +177,12 @@ def check_topic(player: Player, story: Story) -> None:
         for p in topic
     ]
     assert {"id": 98765432109876543210} in [record["value"] for record in sent]
+    player.fill("Key", "by-hand", "Find by key")
+    player.press("Find", "Find by key")
+    player.says("98765432109876543210", "Find by key")
+    assert (
+        player.page.run("[...document.querySelectorAll('[aria-label=\"Records with the key\"] tbody tr')].length") == 2
+    )
     player.fill("Delete what", "3", "Delete")
     player.press("Count them", "Delete")
     player.says("3 offsets of partition 0, from 0 on, would be deleted", "Delete")

@@ -8,6 +8,7 @@ import { Periodic, Waiters } from "./scheduled.js";
 import { Settings } from "./settings.js";
 
 const PAGE = 25;
+const LOOKED = 500, LOOKS = 40; // records of a look by key, and looks until a person asks for more
 
 export function Topics() {
   const [query, change] = useQuery();
@@ -43,6 +44,7 @@ export function Topic({ name }) {
     <${Table} label="Partitions" columns=${["Partition", "#Offsets", "#First", "#Stable end", "#End"]} rows=${rows} chosen=${chosen}
       onChoose=${(row) => change({ partition: partitions[row].partition, offset: undefined })} /><//>
     <${Records} key=${partition.partition} topic=${name} partition=${partition} partitions=${partitions} />
+    <${ByKey} topic=${name} />
     <div class="pair"><${Produce} topic=${name} count=${partitions.length} done=${live.refresh} />
     <${Delete} key=${partition.partition} topic=${name} id=${live.data.topic_id} partition=${partition} done=${live.refresh} /></div>
     <${Waiters} topic=${name} /><${Periodic} topic=${name} />
@@ -97,6 +99,45 @@ function Records({ topic, partition, partitions }) {
         <${Life} topic=${topic} partition=${partition.partition} offset=${shown} />`} />`}
     <${Shell} cli=${command("topics", "read", topic, "--partition", partition.partition, "--offset", offset, "--max-records", PAGE)}
       curl=${curl("GET", path, undefined, { offset, max_records: PAGE })} /><//>`;
+}
+
+// The newest records with a key. `places`: what is not read yet of each partition; their ends are read in turn, until
+// there is a record or enough was read.
+async function withKey(topic, key, places) {
+  const all = places ? [] : (await get(at("topics", topic))).partitions;
+  const left = places ?? all.map((each) => ({ partition: each.partition, first: each.log_start_offset, end: each.log_end_offset }));
+  const found = [];
+  for (let read = 0; read < LOOKS && left.length > 0 && found.length === 0; read++) {
+    const { partition, first, end } = left.shift(), from = Math.max(first, end - LOOKED);
+    for (let offset = from; offset < end;) {
+      const page = await get(at("topics", topic, "partitions", partition, "records"), { offset, max_records: end - offset,
+        max_bytes: 4 << 20 });
+      found.push(...page.records.filter((record) => record.key === key).map((record) => ({ ...record, partition })));
+      offset = Math.max(offset + 1, page.next_offset);
+    }
+    if (from > first) left.push({ partition, first, end: from });
+  }
+  return { found: found.reverse(), left };
+}
+
+function ByKey({ topic }) {
+  const [key, set] = useState("");
+  const [{ busy, found, left = [], fault }, show] = useState({});
+  const look = async (event, places) => {
+    event.preventDefault();
+    show({ busy: true });
+    show(await withKey(topic, key, places).catch((fault) => ({ fault })));
+  };
+  const rows = (found ?? []).map((record) => [html`<${Link} names=${["topics", topic]}
+    query=${{ partition: record.partition, offset: record.offset, open: record.offset }}>${record.partition} at ${num(record.offset)}<//>`,
+    html`<${Time} ms=${record.timestamp_ms} />`, html`<code class="cut long">${brief(record)}</code>`]);
+  return html`<${Panel} title="Find by key"><form class="bar" onSubmit=${look}>
+    <${Field} label="Key" value=${key} onInput=${(event) => { set(event.target.value); show({}); }} />
+    <button disabled=${key === "" || busy}>Find</button>
+    ${left.length > 0 && html`<button type="button" onClick=${(event) => look(event, left)}>Look in older ones</button>`}</form>
+    ${fault && html`<p class="notice bad">${fault.words ?? fault.message}</p>`}
+    ${found && html`<${Table} label="Records with the key" columns=${["Partition, offset", "Time", "Value"]} rows=${rows}
+      none=${left.length ? "None of the newest records has this key." : "No record has this key."} />`}<//>`;
 }
 
 // What a group has done with a record, or with all records of a key: the group's page shows it.
