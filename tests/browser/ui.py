@@ -308,6 +308,7 @@ def check_time(player: Player, story: Story) -> None:
     until(lambda: story.call("GET", "topics/mails/scheduled")["scheduled_count"] == 5, player.page)
     player.press("nightly", "Schedules")
     player.press("Run now", "Schedules")
+    player.press("Make the record", "Schedules")
     player.says("Made the record at offset", "Schedules")
     player.press("Pause", "Schedules")
     until(lambda: story.call("GET", "topics/mails/schedules/nightly")["paused"] is True, player.page)

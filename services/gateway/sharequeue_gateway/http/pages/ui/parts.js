@@ -165,15 +165,21 @@ export function Act({ label, ask, run, kind = "", shell, disabled, subject, chil
     }
   };
   const act = () => attempt((progress) => run(progress, state), (text) => ({ text }));
-  const press = () => (ask ? attempt(ask, (found) => (found.confirm ? found : { text: found.text })) : act());
-  return html`<form class="act" onSubmit=${(event) => { event.preventDefault(); press(); }}
+  const press = () => state.busy || (ask ? attempt(ask, (found) => (found.confirm ? found : { text: found.text })) : act());
+  // Cancel takes the place of the button that was pressed, and its focus: Enter twice does nothing. Behind an action the
+  // keyboard goes on from the first button again.
+  const form = useRef(), asked = useRef();
+  useEffect(() => {
+    if (asked.current && document.activeElement === document.body) form.current.querySelector(".row > button").focus();
+    asked.current = state.confirm;
+  }, [state.confirm]);
+  return html`<form class="act" ref=${form} onSubmit=${(event) => { event.preventDefault(); press(); }}
     onKeyDown=${(event) => event.key === "Escape" && state.confirm && set({})}>
     ${children}
-    <div class="row">${state.confirm
-      ? html`<button type="button" onClick=${() => set({})}>Cancel</button><span class="say">${state.text}</span>
-          <button type="button" class="danger" onClick=${act}>${state.confirm}</button>`
-      : html`<button type="submit" class=${kind} disabled=${disabled || state.busy}>${label}</button>
-          <span role="status" class="say ${state.bad ? "bad" : ""}">${state.text}</span>`}</div>
+    <div class="row">${state.confirm ? html`<button type="button" onClick=${() => set({})}>Cancel</button>`
+      : html`<button type="submit" class=${kind} disabled=${disabled}>${label}</button>`}
+      <span role="status" class="say ${state.bad ? "bad" : ""}">${state.text}</span>
+      ${state.confirm && html`<button type="button" class="danger" onClick=${act}>${state.confirm}</button>`}</div>
     ${shell && html`<${Shell} ...${shell} />`}</form>`;
 }
 // A field of a form with its label.

@@ -79,7 +79,7 @@ export function Life({ group, topic, partition, offset, changed }) {
 const ACTIONS = {
   held: [["release", "Release", "to be delivered again"], ["reject", "Reject", "and make it a dead letter"],
     ["extend", "Extend its lock", ""]],
-  delayed: [["deliver_now", "Deliver now", ""], ["reject", "Reject", "and make it a dead letter"]],
+  delayed: [["deliver_now", "Deliver now", "before its time"], ["reject", "Reject", "and make it a dead letter"]],
 };
 function Hand({ path, group, topic, partition, offset, life, done }) {
   const [action, choose] = useState(ACTIONS[life.state][0][0]);
@@ -98,7 +98,7 @@ function Hand({ path, group, topic, partition, offset, life, done }) {
   const cli = command("records", action.replace("_", "-"), group, topic, offset, "--partition", partition,
     "--delivery-count", body.delivery_count, body.reason ? ["--reason", reason] : []);
   return html`<h3>By hand</h3><${Act} subject=${JSON.stringify(body)} label=${label} run=${run}
-    ask=${held || action === "reject" ? ask : undefined} shell=${{ cli, curl: curl("POST", path, body) }}>
+    ask=${action === "extend" ? undefined : ask} shell=${{ cli, curl: curl("POST", path, body) }}>
     <div class="bar"><${Field} label="Action" value=${action} onChange=${(event) => choose(event.target.value)}
         options=${ACTIONS[life.state].map(([name, text, rest]) => [name, `${text} ${rest}`])} />
       ${spoken && html`<${Field} label="Reason" maxlength="1024" value=${reason} onInput=${(event) => say(event.target.value)} />`}</div><//>`;

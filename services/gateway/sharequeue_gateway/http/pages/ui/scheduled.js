@@ -81,7 +81,8 @@ function Schedule({ topic, schedule, done }) {
     return after(`Made the record at offset ${num(made_offset)} of partition ${partition}.`);
   };
   return html`<${Notice} of=${live} />${live.data && html`<${Value} record=${live.data} />`}<div class="pair">
-    <${Act} label="Run now" run=${run} shell=${{ cli: command("schedules", "run", topic, name),
+    <${Act} label="Run now" ask=${async () => ({ text: "The schedule would make one record now, beside those of its times.",
+      confirm: "Make the record" })} run=${run} shell=${{ cli: command("schedules", "run", topic, name),
       curl: curl("PATCH", path, { run: true }) }} />
     <${Act} subject=${schedule.paused} label=${schedule.paused ? "Resume" : "Pause"}
       run=${async () => after((await call("PATCH", path, { body: pause }))
