@@ -11,7 +11,7 @@ const AT_ONCE = 1000; // records of one call, so that progress shows
 const FILTERS = ["topic", "partition", "cause", "reason", "key", "after", "before", "offset"];
 const CAUSES = [["", "any"], ["rejected", "rejected"], ["delivery_limit", "delivery limit"]];
 
-const momentOf = (text) => (text ? new Date(text).getTime() : undefined);
+const momentOf = (text) => new Date(text ?? "").getTime() || undefined; // an address may have any text
 const numberOf = (text) => (text === undefined ? undefined : Number(text));
 // The filter of the address, as the calls take it.
 function filterOf({ topic, partition, offset, cause, reason, key, after, before }) {
@@ -114,17 +114,21 @@ function Causes({ group, letters, more, change }) {
     return [...hours.values()].sort((one, other) => one.at_ms - other.at_ms);
   }, [group], 30_000);
   const reasons = new Map();
-  for (const letter of letters) reasons.set(letter.reason ?? "", (reasons.get(letter.reason ?? "") ?? 0) + 1);
-  const most = [...reasons].sort(([, one], [, other]) => other - one).slice(0, 6), top = most[0]?.[1] ?? 1;
+  for (const { reason = "", died_at_ms: at } of letters) {
+    const { count, first, last } = reasons.get(reason) ?? { count: 0, first: at, last: at };
+    reasons.set(reason, { count: count + 1, first: Math.min(first, at), last: Math.max(last, at) });
+  }
+  const most = [...reasons].sort(([, one], [, other]) => other.count - one.count).slice(0, 6), top = most[0]?.[1].count ?? 1;
   return html`<${Panel} title="Why they died"><div class="pair">
     <${Chart} title="Dead letters an hour" bars=${true} points=${live.data ?? []} from=${from} to=${from + 25 * HOUR} step=${HOUR}
       series=${[{ name: "rejected", value: (point) => point.rejected, kind: "c-bad" },
         { name: "delivery limit", value: (point) => point.delivery_limit, kind: "c-warn" }]} />
-    <div><h3>Reasons on this page${more ? "; another page follows" : ""}</h3><ul class="ranks">${most.map(([reason, count]) => html`<li>
+    <div><h3>Reasons on this page${more ? "; another page follows" : ""}</h3><ul class="ranks">${most.map(([reason, { count, first, last }]) => html`<li>
     <svg width="70" height="8" aria-hidden="true"><rect class="of" width="70" height="8" rx="2" />
     <rect width=${(70 * count) / top} height="8" rx="2" /></svg><b>${num(count)}</b>
       ${reason ? html`<button type="button" class="link cut" onClick=${() => change({ reason, page: undefined })}>${reason}
-        </button>` : html`<span class="dim">no reason given</span>`}</li>`)}</ul></div></div><//>`;
+        </button>` : html`<span class="dim">no reason given</span>`}
+      <span class="dim"><${Time} ms=${first} />${last > first && html` to <${Time} ms=${last} />`}</span></li>`)}</ul></div></div><//>`;
 }
 
 function Settle({ group, verb, picked, all, done }) {

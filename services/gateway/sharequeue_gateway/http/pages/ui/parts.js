@@ -139,7 +139,7 @@ export const Value = ({ record }) => html`<div class="value">
 export const keyOf = (record) => record.key ?? (record.key_base64 ? `${record.key_base64} (base64)` : "–");
 export const brief = (record) => {
   if (record.value_base64) return `${record.value_base64.slice(0, 80)} (base64)`;
-  const text = JSON.stringify(record.value, (_name, value) => (typeof value === "bigint" ? String(value) : value)) ?? "–";
+  const text = JSON.stringify(record.value, (_name, value) => (typeof value === "bigint" ? JSON.rawJSON(value) : value)) ?? "–";
   return text.length > 120 ? `${text.slice(0, 120)}…` : text;
 };
 
