@@ -6,6 +6,8 @@
 import base64
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,20 +15,23 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
+import click
 import httpx
 
+from sharequeue.cli import main
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.browser.chromium import Page, browser
-from tests.browser.ui_story import REASONS, Story
+from tests.browser.ui_story import PAYLOADS, REASONS, Story
 from tests.http.access import SETTINGS, Access
 
 HERE: Final = Path(__file__).parent
 TOOLS: Final = HERE.parents[1] / "dist/browser"
 SIZES: Final = {"desktop": (1280, 860, False), "phone": (390, 844, True), "picture": (1280, 696, False)}
-REFUSED: Final = "Failed to load resource"
-CHECKS: Final = 10
+REFUSED: Final = ("Failed to load resource", "The specified value")
+"""How Chromium begins to complain of an answer that refuses, and of a field that does not take what an address has."""
+CHECKS: Final = 14
 ASKED: Final = "sharequeue_http_request_seconds_count{"
 MOST_ASKED: Final = 150
 """Requests of a page in a minute."""
@@ -52,7 +57,7 @@ class Player:
 
     def open(self, path: str) -> None:
         self.page.open(f"{self.url}{path}")
-        self.page.wait("document.querySelector('main h1') !== null")
+        self.page.wait("document.querySelector('main h1') !== null || document.body?.innerText", lambda it: it is True)
         self.page.wait("![...document.querySelectorAll('.none')].some((it) => it.innerText.startsWith('Loading'))")
 
     def press(self, words: str, panel: str = "") -> None:
@@ -68,6 +73,26 @@ class Player:
         self.page.run(f"""(() => {{ {FIND} const field = {field};
           Object.getOwnPropertyDescriptor(Object.getPrototypeOf(field), "value").set.call(field, {json.dumps(text)});
           for (const kind of ["input", "change"]) field.dispatchEvent(new Event(kind, {{ bubbles: true }})); }})()""")
+
+    def key(self, name: str, code: int, count: int = 1) -> None:
+        """Press a key of the keyboard."""
+        text = {"text": "\r"} if name == "Enter" else {}
+        for kind in ("keyDown", "keyUp") * count:
+            self.page.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code, **text)
+
+    def tab_to(self, words: str, panel: str) -> None:
+        """Go on with the key Tab, until the button of a panel that begins with these words has the focus."""
+        here = f"(() => {{ {FIND} return inside({panel!r}).contains(document.activeElement) && document.activeElement.innerText.startsWith({words!r}); }})()"
+        for _ in range(200):
+            if self.page.run(here):
+                return
+            self.key(*TAB)
+        raise TimeoutError(f"the keyboard does not reach {words}")
+
+    def lines(self, panel: str = "") -> list[str]:
+        """The lines for a shell that the page or a panel shows."""
+        script = f"(() => {{ {FIND} return [...inside({panel!r}).querySelectorAll('.shell pre')].map((it) => it.textContent); }})()"
+        return list(self.page.run(script))
 
     def says(self, words: str, panel: str = "") -> str:
         """The text of the page or of a panel, once it has these words."""
@@ -169,6 +194,7 @@ def check_topic(player: Player, story: Story) -> None:
     player.fill("Value", '{"id": 98765432109876543210}', "Produce")
     player.press("Produce", "Produce")
     player.says("Produced to partition", "Produce")
+    run_shell(player.lines("Produce")[0])
     topic = story.call("GET", "topics/orders")["partitions"]
     sent = [
         story.call("GET", f"topics/orders/partitions/{p['partition']}/records?offset={p['log_end_offset'] - 1}")[
@@ -204,14 +230,8 @@ def check_group(player: Player, story: Story, offset: int) -> None:
     player.open("/ui/groups/fulfilment?topic=orders&partition=0")
     player.press("Whole log", "Window")
     page.run("document.querySelector('.cells').focus()")
-    for key in ("ArrowRight", "Enter"):
-        page.call(
-            "Input.dispatchKeyEvent",
-            type="keyDown",
-            key=key,
-            code=key,
-            windowsVirtualKeyCode={"Enter": 13}.get(key, 39),
-        )
+    player.key("ArrowRight", 39)
+    player.key(*ENTER)
     page.wait("location.search", lambda query: "to=" in query or "offset=" in query)
     player.open(f"/ui/groups/fulfilment?topic=orders&partition=0&offset={offset}")
     player.says("Dead letters are open", "Needs attention")
@@ -250,6 +270,113 @@ def check_group(player: Player, story: Story, offset: int) -> None:
     player.says("Reset. orders/2:", "Reset")
     player.clean()
     print("/ui: the strip leads to a record; a release by hand, a setting, a pause and a reset are done")
+
+
+def check_zoom(player: Player, story: Story) -> None:
+    """From a million offsets to one, with the keyboard, in a few steps."""
+    story.call("POST", "topics", {"name": "million", "partitions": 1})
+    for _ in range(100):
+        story.call("POST", "topics/million/records", {"records": [{"value": 0}] * 10_000})
+    story.work("zoomers", "million", "worker", 100, [{"type": "accept"}, None])
+    player.open("/ui/groups/zoomers?topic=million&partition=0")
+    player.press("Whole log", "Window")
+    player.says("1,000,000 offsets", "Window")
+    player.page.run("document.querySelector('.cells').focus()")
+    player.key("ArrowRight", 39)
+    steps = 0
+    while "offset=" not in (before := player.page.run("location.search")):
+        steps += 1
+        assert steps <= 8
+        player.key(*ENTER)
+        player.page.wait("location.search", lambda now, before=before: now != before)
+        player.page.gather(1)
+    player.says("Record", "Record")
+    player.clean()
+    print(f"/ui: from 1,000,000 offsets to one record in {steps} steps")
+
+
+def check_gateways(player: Player, folder: Path) -> None:
+    """Three gateways show the same, and each settles a record by hand, whoever leads it."""
+    with temporary_stack(folder / "three", gateways=3) as stack:
+        story = Story(stack.url)
+        story.shop()
+        url, shown, texts = player.url, {}, {"Needs": "Dead letters", "Partitions": "orders", "Workers": "worker-3"}
+        for player.url in stack.urls:
+            player.open("/ui/groups/fulfilment?topic=orders&partition=0")
+            found = " ".join(player.says(words, panel) for panel, words in texts.items())
+            shown[re.sub(r"(in )?[\d.]+ (s|min|h)( ago)?|–", "a time", found)] = player.url
+        assert len(shown) == 1, shown
+        for player.url in stack.urls:
+            offset = first_held(story)
+            player.open(f"/ui/groups/fulfilment?topic=orders&partition=0&offset={offset}")
+            player.press("Release", "Record")
+            player.press("Release", "Record")
+            player.says("It waits to be delivered again", "Record")
+            life = story.call("GET", f"share-groups/fulfilment/topics/orders/partitions/0/records/{offset}")
+            assert life["state"] == "ready", life
+        player.url = url
+    print("/ui: three gateways show the same, and each releases a record by hand")
+
+
+def check_keyboard(player: Player, story: Story) -> None:
+    """Without a mouse: Enter twice changes nothing; Tab leads from the question to the button that acts."""
+    before = story.call("GET", "share-groups/audit/offsets")
+    player.open("/ui/groups/audit?topic=orders&partition=1")
+    player.tab_to("Show what would change", "Reset")
+    for _ in range(2):
+        player.key(*ENTER)
+        player.says("Cancel", "Reset")
+        assert player.page.run("document.activeElement.innerText") == "Cancel"
+        player.key(*ENTER)
+        player.page.wait("document.activeElement.innerText", lambda text: text == "Show what would change")
+    assert story.call("GET", "share-groups/audit/offsets") == before
+    player.key(*ENTER)
+    player.says("Cancel", "Reset")
+    player.tab_to("Reset 1 partition", "Reset")
+    player.key(*ENTER)
+    player.says("Reset. orders/1:", "Reset")
+    assert player.page.run("document.activeElement.innerText") == "Show what would change"
+    player.page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
+    moving = "[...document.querySelectorAll('*')].some((it) => getComputedStyle(it).transitionDuration !== '0s' || getComputedStyle(it).animationName !== 'none')"
+    assert player.page.run(moving) is False
+    player.look("light", "desktop")
+    print("/ui: the keyboard alone resets a partition, and nothing moves for those who ask for that")
+
+
+def check_shells(player: Player, offset: int) -> None:
+    """The lines that do the same in a shell: each command has its options, each look by curl is answered."""
+    seen: dict[str, str] = {}
+    for path in views(offset).values():
+        player.open(path)
+        player.page.run("document.querySelectorAll('td button.link[aria-expanded=false]').forEach((it) => it.click())")
+        player.page.gather(1)
+        seen |= {" ".join(line.split()[:4]): line for line in player.lines()}
+    for line in seen.values():
+        words = shlex.split(line.rpartition(" | ")[2])
+        if words[0] == "sharequeue":
+            parse(words[1:])
+        elif not {"-X", "-d"}.intersection(words):
+            assert "detail" not in json.loads(run_shell(line)), line
+    print(f"/ui: {len(seen)} kinds of commands and calls stand beside what the page shows and does")
+
+
+def parse(words: list[str]) -> None:
+    """Read a command line as the program does, without running it. Raises: click.UsageError."""
+    command: click.Command = main
+    context = click.Context(command)
+    while isinstance(command, click.Group):
+        _, found, words = command.resolve_command(context, words)
+        assert found is not None
+        command = found
+    command.make_context("", words, parent=context)
+
+
+def run_shell(line: str) -> str:
+    """What a line of the page prints in a shell. Raises: CalledProcessError: it failed."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["sh", "-c", line], check=True, timeout=60, env={**os.environ, "PATH": path}, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 def check_dead_letters(player: Player, story: Story) -> None:
@@ -334,6 +461,11 @@ def check_hostile(player: Player, story: Story) -> None:
         "/ui/topics/hostile?offset=0", f"/ui/topics/{quote('<img src=x onerror=window.pwned=1>', safe='')}",
         "/ui/scheduled", "/ui/scheduled?topic=hostile", f"/ui/scheduled?topic={quote('<svg onload=window.pwned=1>')}", "/ui/transactions?state=%3Cscript%3E",
     ]  # fmt: skip
+    of_name = ["groups/{}", "groups/{}/dead-letters", "topics/{}", "scheduled", "transactions", "groups", "topics"]
+    asked = "topic partition offset from to range open page all waiting id state filter reason key after cause closed"
+    for number, text in enumerate(PAYLOADS):  # in each part of an address
+        view = of_name[number % len(of_name)].format(quote(text, safe="").replace("%2F", ""))
+        paths.append(f"/ui/{view}?{urlencode(dict.fromkeys(asked.split(), text))}")
     for path in paths:
         player.open(path)
         player.page.run("document.querySelectorAll('td button.link, summary').forEach((it) => it.click())")
@@ -464,12 +596,16 @@ def run(program: str, folder: Path | None = None) -> None:
             check_views(player, held)
             check_topic(player, story)
             check_group(player, story, held)
+            check_keyboard(player, story)
+            check_zoom(player, story)
+            check_shells(player, held)
             check_dead_letters(player, story)
             check_time(player, story)
             check_hostile(player, story)
             check_calm(player, stack)
             check_crowd(player, stack)
             check_keys(player, Path(home))
+            check_gateways(player, Path(home))
 
 
 if __name__ == "__main__":

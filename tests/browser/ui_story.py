@@ -3,6 +3,7 @@
 import json
 import random
 from typing import Any, Final
+from urllib.parse import quote
 
 import httpx
 
@@ -50,7 +51,7 @@ class Story:
         self.http = httpx.Client(base_url=url, timeout=60)
         self.random = random.Random(seed)
 
-    def call(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
+    def call(self, method: str, path: str, body: Any = None, headers: dict[str, Any] | None = None) -> Any:
         answer = self.http.request(method, f"/v1/{path}", json=body, headers=headers)
         assert answer.is_success, (path, answer.text)
         return answer.json() if answer.content else None
@@ -118,18 +119,23 @@ class Story:
         """Texts of an attacker in each place that takes one. Returns: the group, whose id is one of them."""
         group = PAYLOADS[1].replace("/", "")
         records = [
-            {"key": text, "value": {text: text, "node": VNODE}, "headers": {"x": text}}
+            {"key": text, "value": {text: text, "node": VNODE}, "headers": {text: text}}
             for text in (*PAYLOADS, json.dumps(VNODE))
         ]
         self.call("POST", "topics/hostile/records", {"records": records})
-        path = httpx.URL("/").copy_with(path=f"/v1/share-groups/{group}").raw_path.decode().removeprefix("/v1/")
+        path = f"share-groups/{quote(group, safe='')}"
         verdicts: list[dict[str, Any] | None] = [{"type": "reject", "reason": text} for text in PAYLOADS]
-        for text in PAYLOADS[:3]:
-            self.work(path.removeprefix("share-groups/"), "hostile", text[:36], 1, [None])
+        for number, text in enumerate(PAYLOADS):
+            self.work(quote(text.replace("/", ""), safe=""), "hostile", text[:36], 1, [None])
+            heartbeat = {"member_id": text[:36], "subscribed_topic_names": ["hostile"]}
+            self.call("POST", f"{path}/heartbeat", heartbeat, {"Client-Id": text.encode()})
+            self.call("POST", "transactions", {"transactional_id": text, "timeout_ms": 600_000})
+            cron = {"cron": "0 2 * * *", "record": {"key": text, "headers": {text: text}, "value": text}}
+            self.call("PUT", f"topics/hostile/schedules/{number}", cron)
         self.work(path.removeprefix("share-groups/"), "hostile", "worker", 40, verdicts)
         scheduled = [{"key": text, "delay_ms": 3_600_000, "value": text} for text in PAYLOADS]
         self.call("POST", "topics/hostile/scheduled", {"records": scheduled})
-        begun = self.call("POST", "transactions", {"transactional_id": PAYLOADS[0], "timeout_ms": 600_000})
+        begun = self.call("POST", "transactions", {"transactional_id": PAYLOADS[0], "timeout_ms": 600_000})  # again
         self.call(
             "POST", "topics/hostile/records", {"records": [{"value": 1}]}, {"Transaction-Id": begun["transaction_id"]}
         )
