@@ -109,7 +109,8 @@ def test_services_wait_for_migrated_stores_and_restart(services: dict[str, dict[
     for name in SETTINGS:
         service = services[name]
         assert service["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
-        assert service["depends_on"]["redis"] == {"condition": "service_healthy"}
+        for store in ("postgres", "redis"):  # which stop after the services
+            assert service["depends_on"][store] == {"condition": "service_healthy"}
         assert service["restart"] == "unless-stopped"
         assert service["init"] is True
     assert services["migrate"]["restart"] == "no"
