@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from copy import copy
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
-from sharequeue.protocol.types import AcquireMode
+from sharequeue.protocol.types import AcquireMode, TopicIdPartition
 from tests.shell.coordinator_wire import CoordinatorWire
 from tests.shell.test_load_registry import KEY, ORDERS, Parts, run
 from tests.shell.test_lock_writes import led_with_a_lock, locks_left
@@ -152,5 +153,36 @@ def test_a_fetch_of_a_whole_topic_that_is_woken_often_does_not_grow() -> None:
             await fetching
         waiting.close()
         assert kept == [(1, kept[0][1])] * 5
+
+    run(work)
+
+
+class Ends(BatchCache):
+    """A log whose ends are asked for. `asked`: of how many partitions, by each question."""
+
+    def __init__(self) -> None:
+        super().__init__(1 << 20)
+        self.asked: list[int] = []
+
+    def known_log_start(self, place: TopicIdPartition) -> int:
+        known = self.partition(place)
+        return -1 if known is None else known.log_start_offset
+
+    async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
+        self.asked.append(len(places))
+        for place in places:
+            self.set_ends(place, 0, 1)
+
+
+def test_log_ends_of_a_few_share_partitions_are_learned_together_once_the_first_is_unknown() -> None:
+    """Partitions that nobody has read lately come in turn: else each of them has a question of its own."""
+
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        led, log = await led_with_a_lock(coordinator, gateway), Ends()
+        fetcher = fetcher_of(gateway, log)
+        log.drop(PLACE)
+        for leds in ([led], [led, led], [led, led]):
+            assert await fetcher._takeable(leds, [], Clock().now_ms()) == leds
+        assert log.asked == [2]
 
     run(work)

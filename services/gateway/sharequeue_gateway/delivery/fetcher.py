@@ -44,7 +44,8 @@ log = logging.getLogger(__name__)
 LOOKED_AT_ONCE: Final = 500
 """How many share-partitions a fetch looks at before others have their turn, and before it is answered with those."""
 ASKED_ALONE: Final = 16
-"""Up to this many logs are asked for their ends one by one; more are asked together."""
+"""Up to this many share-partitions are looked at first. If the log end of the first one is known, the others ask for
+theirs one by one."""
 MANY_WAITED_FOR: Final = 10_000
 
 
@@ -133,7 +134,7 @@ class Fetcher:
         finally:
             # wake other fetches for the records that this one leaves where it was woken, or kept others away
             leds = sought.ready(self._clock.now_ms()) if sought.topics and sought.waits else sought.looked_at
-            awaited = [led for led in leds if led.waiters is not None or led.of_topic is not None]
+            awaited = [led for led in leds if led.waiters or (led.of_topic is not None and led.of_topic.waiters)]
             if awaited:
                 pass_on(awaited, self._record_log, self._clock.now_ms())
         if waiting.life is not Life.ENDED:  # else the group may be deleted by now
@@ -265,7 +266,8 @@ class Fetcher:
         self, leds: Sequence[LedSharePartition], faults: list[PartitionFault], now_ms: int
     ) -> list[LedSharePartition]:
         """The share-partitions that no other fetch reads, whose limits leave room and whose records can be settled. The
-        others turn this fetch away. If there are many, their log ends are learned: none, and faults, if that fails."""
+        others turn this fetch away. If there are many, or the log end of the first is unknown, all are learned: none,
+        and faults, if that fails."""
         takeable, full = [], []
         failing = self._leader.failing
         for led in leds:
@@ -283,9 +285,10 @@ class Fetcher:
             led.turned_away = True
         if full:
             takeable += await self._follow_log_starts(full, now_ms)
-        if len(takeable) > ASKED_ALONE:
+        places = [(led.key.topic_id, led.key.partition) for led in takeable]
+        if len(places) > ASKED_ALONE or (len(places) > 1 and self._record_log.known_log_start(places[0]) < 0):
             try:
-                await self._record_log.learn_ends([(led.key.topic_id, led.key.partition) for led in takeable])
+                await self._record_log.learn_ends(places)
             except ApiError as error:
                 faults += [PartitionFault(led.topic_name, led.key.partition, error) for led in takeable]
                 return []
