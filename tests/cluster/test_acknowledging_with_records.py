@@ -204,6 +204,10 @@ def kill_at(step: Step, clients: list[httpx.Client], point: str, front: int, vic
     step.gates.close("commit" if point == "apply" else point)
     sending.start()
     waits = is_held_up(step.gates, point)
+    if point == "apply":
+        sending.join()
+        assert [answer.status_code for answer in step.answers] == [200], "its answer does not wait for the state"
+        assert step.taken() == set()
     victim.kill()
     step.gates.open(waits)
     sending.join()

@@ -343,7 +343,7 @@ def test_a_settings_change_succeeds_though_the_later_lookup_fails(log_away: bool
         await know_config(coordinator, metadata)
         call = Call(nowhere, {"group": "g"}, b"{}", None, "request-1")
         client = CoordinatorClient(coordinator.url, "group")
-        api = GroupsApi(client, metadata, nowhere, Readers(query), nowhere, nowhere, PageTokens("secret"))
+        api = GroupsApi(client, metadata, nowhere, Readers(query), nowhere, nowhere, PageTokens("secret"), nowhere)
         if log_away:
             hold = Call(nowhere, {"group": "g"}, b'{"config":{"retention.hold":"false"}}', None, "request-0")
             holding = asyncio.create_task(api.update_config(hold))

@@ -660,6 +660,7 @@ def _apis(
     record_log, clock, cluster = leading.record_log, base.clock, base.cluster
     coordinator, metadata, routing, timers = base.coordinator, base.metadata, base.routing, base.lock_timers
     fetcher, sessions, streams = delivering.fetcher, delivering.sessions, delivering.streams
+    commits, states = delivering.commits, base.share_coordinator
     group_use = GroupUse(
         metadata,
         leading.leader,
@@ -677,7 +678,7 @@ def _apis(
     owners = Owners(base.access)
     producer = Producer(metadata, record_log.appender, record_log.transactions, clock, settings.max_value_depth)
     arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, settings.max_value_depth)
-    rules = UniqueRules(record_log.unique, base.share_coordinator)
+    rules = UniqueRules(record_log.unique, states)
     tokens = PageTokens(settings.cluster_token)
     in_flight, redriving, dead_letters, look_up = _record_apis(base, leading, tokens)
     return GatewayApis(
@@ -689,7 +690,7 @@ def _apis(
             delivering.local_acknowledger,
             delivering.acknowledger,
             sessions,
-            SettleApi(delivering.commits, producer, metadata, admission, owners),
+            SettleApi(commits, producer, metadata, admission, owners),
             delivering.members,
         ),
         ProduceApi(producer, arrow_producer, record_log.unique, rules, delivering.appends, owners),
@@ -699,21 +700,17 @@ def _apis(
         StreamLeaderApi(metadata, cluster, delivering.held, fetcher.fetches, streams),
         TopicsApi(coordinator, metadata, record_log),
         CompactionApi(metadata, record_log.compaction),
-        GroupsApi(
-            coordinator, metadata, record_log, leading.readers, record_log.dead_letters, base.share_coordinator, tokens
-        ),
+        GroupsApi(coordinator, metadata, record_log, leading.readers, record_log.dead_letters, states, tokens, commits),
         in_flight,
         MembershipApi(coordinator, cluster, group_use, at_work),
         GroupAdminApi(coordinator, metadata, record_log),
         redriving,
         dead_letters,
         look_up,
-        AtLeaderApi(
-            metadata, record_log, base.share_coordinator, leading.leader, delivering.local_acknowledger, routing
-        ),
+        AtLeaderApi(metadata, record_log, states, leading.leader, delivering.local_acknowledger, routing),
         group_use,
         ActivityApi(leading.activity, leading.backlog, base.database.query, tokens, cluster, metadata, clock),
-        AuditApi(metadata, base.share_coordinator, base.database),
+        AuditApi(metadata, states, base.database),
         AccessApi(coordinator, closed=settings.authentication == "off" and settings.allow_anonymous_from_network),
     )
 

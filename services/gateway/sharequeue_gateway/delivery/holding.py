@@ -71,6 +71,8 @@ class Holder:
                     outcomes.end(at, some, error, APPLIED)
                     continue
                 under_way.append((at, good, writes))
+        if len(under_way) == 1 and len(under_way[0][2]) == 1:
+            await self._leader.send_now(under_way[0][2][0])
         for at, good, writes in under_way:
             ended = [fault for write in writes if (fault := await write) is not None]
             outcomes.end(at, good, ended[0] if ended else None, APPLIED)

@@ -29,7 +29,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     end_answer,
 )
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction, PostgresTransactions
-from sharequeue_gateway.routing.settling import Refused, Settler, Wanted, digest_of
+from sharequeue_gateway.routing.settling import Refused, Settler, Wanted, digest_of, told
 from sharequeue_http.forms.errors import ApiError
 
 TIMEOUT_MS: Final = 30_000
@@ -78,7 +78,7 @@ class SettledCommits:
                 extra=aborted.known() | refused.extra(),
             ) from None
         finally:
-            await self._settler.tell(transaction_id, self._settler.keys_of(places))
+            await told(self._settler.tell(transaction_id, self._settler.keys_of(places)))
 
     async def append(
         self,
@@ -124,7 +124,13 @@ class SettledCommits:
                 committed = settlements
             return result
         finally:
-            await self._settler.tell(transaction_id, self._settler.keys_of(places), committed)
+            telling = self._settler.tell(transaction_id, self._settler.keys_of(places), committed)
+            if not committed:  # otherwise the answer is decided, and durable
+                await told(telling)
+
+    async def applied(self) -> None:
+        """Return when the states have what this gateway has answered, but do not wait long."""
+        await told(self._settler.telling)
 
     async def _first(self, key: IdempotencyKey | None) -> AppendResult | None:
         answer = None if key is None else await self._appender.first_answer(key)

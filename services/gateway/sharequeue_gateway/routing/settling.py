@@ -11,7 +11,7 @@ late, lost or repeated changes nothing, whichever gateway makes it.
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -34,7 +34,7 @@ from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, InvalidRequest, TooLarge
 
 TELL_S: Final = 1.0
-"""How long an answer waits for the leaders to apply what is decided."""
+"""How long a caller waits for the leaders to apply what is decided."""
 MOST_SHARE_PARTITIONS: Final = 1000
 
 Place = tuple[str, str, int]
@@ -83,7 +83,8 @@ class Settler:
         self._local = local
         self._pending = pending
         self._metadata = metadata
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.telling: set[asyncio.Task[None]] = set()
+        """What leaders are being told. Each ends when its leader has applied it."""
 
     def check(self, wanted: Sequence[Wanted]) -> set[Place]:
         """Check what can be checked before. Returns: the share-partitions.
@@ -162,13 +163,13 @@ class Settler:
             if topic is not None
         ]
 
-    async def tell(
+    def tell(
         self,
         transaction_id: str,
         keys: Iterable[SharePartitionKey],
         committed: list[Settlement] | None = None,
-    ) -> None:
-        """Tell the leaders that a transaction has ended. Returns when they have applied it, but does not wait long.
+    ) -> Collection[asyncio.Task[None]]:
+        """Tell the leaders that a transaction has ended. Returns: what is under way, for `told`.
 
         `committed`: the settlements that this gateway has just committed in the log. A leader here does not ask the
         log for them, and empties the list.
@@ -176,12 +177,10 @@ class Settler:
         by_leader: dict[Node, list[SharePartitionKey]] = {}
         for key in keys:
             by_leader.setdefault(self._routing.cluster.leader_of(key), []).append(key)
-        tasks = [
-            background.start(self._tasks, self._tell(node, transaction_id, led, committed))
+        return [
+            background.start(self.telling, self._tell(node, transaction_id, led, committed))
             for node, led in by_leader.items()
         ]
-        if tasks:
-            await asyncio.wait(tasks, timeout=TELL_S)
 
     async def _tell(
         self,
@@ -249,6 +248,12 @@ class Settler:
         for index, result in zip(indexes, answered, strict=True):
             results[index] = result
         return held
+
+
+async def told(telling: Collection[asyncio.Task[None]]) -> None:
+    """Return when the leaders have applied it, but do not wait long."""
+    if telling:
+        await asyncio.wait(telling, timeout=TELL_S)
 
 
 def digest_of(wanted: Iterable[Wanted]) -> bytes:

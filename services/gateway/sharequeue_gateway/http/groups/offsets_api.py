@@ -28,6 +28,7 @@ from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLette
 from sharequeue_gateway.record_log.log import Offsets, RecordLog
 from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
+from sharequeue_gateway.routing.settled_commits import SettledCommits
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.api import Api
@@ -49,6 +50,7 @@ class GroupsApi:
     _dead_letters: DeadLetterLog
     _share_coordinators: ShareStateClient
     _tokens: PageTokens
+    _commits: SettledCommits
 
     async def get_config(self, call: Call, api: Api = apis.GET_SHARE_GROUP_CONFIG) -> Answer:
         group_id = checked_group_id(call.path["group"])
@@ -78,6 +80,7 @@ class GroupsApi:
         group_id, query = checked_group_id(call.path["group"]), call.request
         name, partition = self._tokens.place(query.page_token, PLACE, "listShareGroupOffsets", ("", -1))
         limited = GroupSummaryQuery(after_topic=name, after_partition=partition, limit=query.page_size)
+        await self._commits.applied()
         summary: GroupSummaryResponse = await self._coordinator.of_group(apis.GROUP_SUMMARY, group_id, limited)
         holds = await self._readers.holds_of(group_id)
         open_dead_letters = await self._dead_letters.open_counts(group_id)
