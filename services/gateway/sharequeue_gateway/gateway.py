@@ -594,13 +594,20 @@ def _fetch_api(base: Base, delivering: Delivering, settings: Settings, watch: Ke
 
 
 def _record_apis(
-    base: Base, leading: Leading, tokens: PageTokens
+    base: Base, leading: Leading, commits: SettledCommits, tokens: PageTokens
 ) -> tuple[InFlightApi, Redriving, DeadLettersApi, LookUpApi]:
     """The handlers of the calls about single records and their dead letters."""
     metadata, record_log = base.metadata, leading.record_log
     letters = LetterFinder(metadata, record_log, record_log.dead_letters, tokens)
     in_flight = InFlightApi(
-        base.coordinator, metadata, record_log.dead_letters, leading.leader, leading.dead_letters, base.routing, tokens
+        base.coordinator,
+        metadata,
+        record_log.dead_letters,
+        leading.leader,
+        leading.dead_letters,
+        base.routing,
+        commits,
+        tokens,
     )
     dead_letters = DeadLettersApi(metadata, record_log.dead_letters, letters)
     return (
@@ -680,7 +687,7 @@ def _apis(
     arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, settings.max_value_depth)
     rules = UniqueRules(record_log.unique, states)
     tokens = PageTokens(settings.cluster_token)
-    in_flight, redriving, dead_letters, look_up = _record_apis(base, leading, tokens)
+    in_flight, redriving, dead_letters, look_up = _record_apis(base, leading, commits, tokens)
     return GatewayApis(
         _fetch_api(base, delivering, settings, watch),
         StreamApi(metadata, streams, delivering.members, watch),

@@ -35,6 +35,7 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.log import Parked
 from sharequeue_gateway.routing.routing import Routing
+from sharequeue_gateway.routing.settled_commits import SettledCommits
 from sharequeue_gateway.share_partition.bounds import limited_by
 from sharequeue_gateway.share_partition.machine import SharePartition
 from sharequeue_gateway.share_partition.runs import Hold
@@ -59,6 +60,7 @@ class InFlightApi:
     _leader: Leader
     _dead_letters: DeadLetterQueue
     _routing: Routing
+    _commits: SettledCommits
     _tokens: PageTokens
 
     async def in_flight(self, call: Call) -> ListInFlightResponse:
@@ -67,6 +69,7 @@ class InFlightApi:
 
     async def list_of(self, group_id: str, query: InFlightQuery) -> ListInFlightResponse:
         wanted, more = await self._wanted(group_id, query)
+        await self._commits.applied()
         mine, others = self._routing.split(group_id, wanted)
         answers = await asyncio.gather(*(self._routing.gateways.in_flight(node, group_id, query) for node in others))
         return _page([await self._list(group_id, mine, query), *answers], wanted, more, query.page_size, self._tokens)
