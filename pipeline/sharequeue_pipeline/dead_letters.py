@@ -1,12 +1,9 @@
 """Dead letters as rows, with their reasons.
 
-    letters = read_dead_letters(spark, "billing", message="no such customer")
-    letters.groupBy("topic", "reason").count().show()
-
-The filters are those of `sharequeue groups redrive`, which sends dead letters back.
+letters = read_dead_letters(spark, "billing").where("delivery_count >= 5")
+letters.groupBy("topic", "reason").count().show()
 """
 
-from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -29,10 +26,6 @@ def read_dead_letters(
     token: str | None = None,
     token_file: str | None = None,
     ca: str | None = None,
-    topic: str | None = None,
-    message: str | None = None,
-    min_delivery_count: int | None = None,
-    before: datetime | None = None,
     value_format: Literal["binary", "string"] = "binary",
 ) -> DataFrame:
     """The dead letters of a group, one row each, those that were redriven before included.
@@ -44,9 +37,6 @@ def read_dead_letters(
 
     Args:
         token, token_file, ca: as the options of a source.
-        topic: only of this source topic. message: only if the cause or the reason contains it.
-        min_delivery_count: only if it was delivered at least so often.
-        before: only dead letters from before this time, UTC if it has no zone.
     Raises: PipelineError: the group has no dead letters.
     """
     to = GatewayOptions(url=url.rstrip("/"), token=token, token_file=token_file, ca=ca)
@@ -58,7 +48,7 @@ def read_dead_letters(
         "valueFormat": value_format,
     }
     read = spark.read.format("sharequeue").options(**options).load()
-    found = read.where(_header("group") == group).select(
+    return read.where(_header("group") == group).select(
         _header("topic").alias("topic"),
         _header("partition").cast("int").alias("partition"),
         _header("offset").cast("bigint").alias("offset"),
@@ -73,16 +63,6 @@ def read_dead_letters(
         f.col("partition").alias("dead_letter_partition"),
         f.col("offset").alias("dead_letter_offset"),
     )
-    if topic is not None:
-        found = found.where(f.col("topic") == topic)
-    if message is not None:
-        found = found.where(f.concat_ws("\0", "cause", "reason").contains(message))
-    if min_delivery_count is not None:
-        found = found.where(f.col("delivery_count") >= min_delivery_count)
-    if before is not None:
-        before_ms = int((before if before.tzinfo else before.replace(tzinfo=UTC)).timestamp() * 1000)
-        found = found.where(f.unix_millis("timestamp") < before_ms)
-    return found
 
 
 def _dead_letter_topic(to: GatewayOptions, group: str) -> str:
