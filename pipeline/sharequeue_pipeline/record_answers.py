@@ -9,29 +9,21 @@ each column is copied once. Records of which one has another shape than
 (headers, bytes in base64, an escape in a key, a time before 2001) are decoded one by one.
 """
 
-import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
+import lz4.block
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sharequeue.arrow_records import SCHEMA, columns_of
 from sharequeue.protocol.batch_layout import MOST_RATIO
-from sharequeue.protocol.record_runs import END, PackedRun, Run, bounds_of, run_of, runs_of
+from sharequeue.protocol.record_runs import PackedRun, Run, bounds_of, run_of, runs_of
 
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Of a record batch, after decompression. A larger answer becomes several, so that a processor's cache holds each."""
-_BLOCK: Final = pa.Codec("lz4_raw")
-_FRAME: Final = pa.Codec("lz4")
-_HEADS: Final = (bytes.fromhex("04224d18606051"), bytes.fromhex("04224d18607073"))
-"""Of frames of independent blocks of at most `_BLOCK_BYTES` and `_LARGEST_BLOCK_BYTES`, without a checksum of their
-content. Source: lz4_Frame_format.md. The buffers of the first one are smaller."""
-_BLOCK_BYTES: Final = 1024 * 1024
-_LARGEST_BLOCK_BYTES: Final = 4 * 1024 * 1024
-_NOT_COMPRESSED: Final = 1 << 31
-_END_MARK: Final = bytes(4)
 _SHORTEST: Final = len('null,"value":0}')
 """Bytes of the shortest rest of a record, from its key on."""
 _NEAR: Final = 40
@@ -111,81 +103,29 @@ def _unpacked(answer: bytes, runs: Sequence[Run | PackedRun]) -> tuple[bytes, li
     plain = [run for run in runs if isinstance(run, Run)]
     if len(plain) == len(runs):
         return answer, plain
-    sizes = [_size_of(run) for run in runs]
-    records = _decompressed(answer, runs, sizes)
+    whole = memoryview(answer)
+    parts: list[bytes | memoryview] = []
     found: list[Run] = []
     at = 0
-    for run, size in zip(runs, sizes, strict=True):
-        if isinstance(run, PackedRun):
-            found.append(run_of(run.base_offset, memoryview(records)[at : at + size]).moved(at))
-        else:
+    for run in runs:
+        if isinstance(run, Run):
+            parts.append(whole[run.ends_at : run.records_at + run.size])
             found.append(run.moved(at - run.ends_at))
-        at += size
-    return records, [run for run in found if run.record_count]  # compaction leaves batches without records
+        else:
+            parts.append(_decompressed(whole[run.block_at : run.block_at + run.size], run.stored_bytes))
+            found.append(run_of(run.base_offset, parts[-1]).moved(at))
+        at += len(parts[-1])
+    return b"".join(parts), [run for run in found if run.record_count]  # compaction leaves batches without records
 
 
-def _size_of(run: Run | PackedRun) -> int:
-    """The bytes of a run with its ends and offsets. Raises: ValueError: no LZ4 block becomes so many."""
-    if isinstance(run, Run):
-        return run.records_at + run.size - run.ends_at
-    if run.stored_bytes > MOST_RATIO * run.size:  # no memory is taken for a wrong size
-        raise ValueError(f"{run.size} bytes are not an LZ4 block of {run.stored_bytes} bytes")
-    return run.stored_bytes
-
-
-def _decompressed(answer: bytes, runs: Sequence[Run | PackedRun], sizes: Sequence[int]) -> bytes:
-    """The runs, one behind the other, and some bytes behind them. Raises: ValueError: a block is damaged.
-
-    The blocks become one frame of LZ4, which Arrow decompresses into one piece of memory. Arrow does not say how many
-    bytes came out, so the frame ends with bytes that nobody knows beforehand. LZ4 copies each block once more that has
-    less room than the largest block of its frame.
-    """
-    largest = max(*sizes, *(run.size for run in runs))
-    end = os.urandom(8)
-    frame: list[bytes | memoryview] = [_HEADS[largest > _BLOCK_BYTES]]
-    for run, size in zip(runs, sizes, strict=True):
-        frame += _blocks(answer, run, size)
-    frame += (END.pack(_NOT_COMPRESSED | len(end)), end, _END_MARK)
-    whole = sum(sizes)
-    room = _LARGEST_BLOCK_BYTES if largest > _BLOCK_BYTES else _BLOCK_BYTES
-    records = _decompress(_FRAME, b"".join(frame), whole + room)
-    if records[whole : whole + len(end)] != end:
-        raise ValueError(f"LZ4 blocks become less or more than {whole} bytes")
-    return records
-
-
-def _blocks(answer: bytes, run: Run | PackedRun, size: int) -> Iterator[bytes | memoryview]:
-    """A run as blocks of a frame, each behind its size. A batch too large for a frame is decompressed by itself."""
-    whole = memoryview(answer)
-    if isinstance(run, Run):
-        batch = whole[run.ends_at : run.ends_at + size]
-    else:
-        block = whole[run.block_at : run.block_at + run.size]
-        if max(size, run.size) <= _LARGEST_BLOCK_BYTES:
-            yield from (END.pack(run.size), block)
-            return
-        batch = memoryview(_large(block, size))
-    for start in range(0, size, _LARGEST_BLOCK_BYTES):
-        part = batch[start : start + _LARGEST_BLOCK_BYTES]
-        yield from (END.pack(_NOT_COMPRESSED | len(part)), part)
-
-
-def _large(block: memoryview, size: int) -> bytes:
-    """The batch of one block. Raises: ValueError: the block is damaged, or becomes more or fewer bytes than `size`."""
-    try:
-        _decompress(_BLOCK, block, size - 1)
-    except ValueError:
-        return _decompress(_BLOCK, block, size)
-    raise ValueError(f"an LZ4 block becomes less than {size} bytes")
-
-
-def _decompress(codec: Any, data: bytes | memoryview, most: int) -> bytes:
-    """Return what LZ4 makes of the data. It may be less than `most` bytes; then any bytes follow."""
-    try:
-        found: bytes = codec.decompress(data, most, asbytes=True)
-        return found
-    except (pa.ArrowException, OSError):
-        raise ValueError(f"{len(data)} bytes of LZ4 are damaged, or become more than {most} bytes") from None
+def _decompressed(block: memoryview, size: int) -> bytes:
+    """The batch of an LZ4 block. Raises: ValueError: it is damaged, or becomes more or fewer bytes than `size`."""
+    if size <= MOST_RATIO * len(block):  # no memory is taken for a wrong size
+        with suppress(lz4.block.LZ4BlockError):
+            batch: bytes = lz4.block.decompress(block, uncompressed_size=size)
+            if len(batch) == size:
+                return batch
+    raise ValueError(f"an LZ4 block of {len(block)} bytes is damaged, or is not of {size} bytes")
 
 
 def together(answer: bytes, runs: list[Run]) -> list[Any] | None:

@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import lz4.block
-import lz4.frame
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lz4.frame import BLOCKSIZE_MAX1MB, BLOCKSIZE_MAX4MB
 from sharequeue_gateway.http.answers.runs_answer import LARGE_BYTES, record_runs
 from sharequeue_gateway.producing.record_tails import raw_record, raw_tails, record_tails
 from sharequeue_gateway.record_log.compression import unpacked
@@ -256,13 +254,13 @@ def test_a_block_of_something_else_is_refused(block: bytes, stored_bytes: int) -
 
 def test_no_memory_is_taken_for_a_size_that_no_block_has() -> None:
     answer = b"".join((record_runs([], BOUNDS).body, *packed_parts(7, 2**32 - 1, bytes(1000))))
-    with pytest.raises(ValueError, match="1000 bytes are not an LZ4 block of 4294967295 bytes"):
+    with pytest.raises(ValueError, match="block of 1000 bytes is damaged, or is not of 4294967295 bytes"):
         read(answer)
 
 
 @pytest.mark.parametrize("more", [-1, 1])
 def test_a_block_of_another_size_than_its_run_says_is_refused(more: int) -> None:
-    """Blocks are decompressed together, so the batch behind such a block would begin at another place."""
+    """The batch behind such a block would begin at another place."""
     first = packed(RecordBatch.encode(0, tails({"value": 1}, {"value": 2}), NOW_MS))
     second = packed(RecordBatch.encode(2, tails({"value": 3}), NOW_MS))
     sizes = (first.size + more, second.size), (first.size, second.size + more)
@@ -272,13 +270,12 @@ def test_a_block_of_another_size_than_its_run_says_is_refused(more: int) -> None
             read(b"".join((record_runs([], BOUNDS).body, *runs)))
 
 
-@pytest.mark.parametrize("records", [2, 5000], ids=["in a frame", "too large for a frame"])
-def test_a_block_that_becomes_fewer_bytes_is_refused(records: int) -> None:
-    """The ends of its records are those of the whole batch, and its last values were what memory held before."""
-    batch = RecordBatch.encode(0, tails(*[{"value": "x" * 1000}] * records), NOW_MS)
+def test_a_block_that_becomes_fewer_bytes_is_refused() -> None:
+    """The ends of its records are those of the whole batch."""
+    batch = RecordBatch.encode(0, tails(*[{"value": "x" * 1000}] * 2), NOW_MS)
     block = lz4.block.compress(batch.stored[:-500], store_size=False)
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"become.* less"):
+        with pytest.raises(ValueError, match="is not of"):
             read(b"".join((record_runs([], BOUNDS).body, *packed_parts(0, len(batch.stored), block))))
         check([whole(packed(batch))])
 
@@ -310,16 +307,8 @@ def test_records_behind_an_offset_are_left_out() -> None:
     assert found == {6: [], 7: [[7]], 8: [[7, 8]], 9: [[7, 8, 9]], 10: [[7, 8, 9]]}
 
 
-def test_the_heads_of_frames_are_those_of_lz4() -> None:
-    content = random.Random(5).randbytes(5 * MIB)
-    for size, head in zip((BLOCKSIZE_MAX1MB, BLOCKSIZE_MAX4MB), record_answers._HEADS, strict=True):
-        frame = lz4.frame.compress(content, block_size=size, block_linked=False, store_size=False)
-        assert frame[: len(head)] == head
-
-
-@pytest.mark.parametrize("mib", [1, 2, 5])
+@pytest.mark.parametrize("mib", [1, 5])
 def test_batches_of_any_size_are_read(mib: int) -> None:
-    """Those of more than 1 MiB need another frame, and those of more than 4 MiB do not fit into one."""
     large = tails(*({"key": f"k{number}", "value": f"{number:08}" * 125} for number in range(mib * 1000)))
     small = tails({"key": "k", "value": "v"})
     batches = [RecordBatch.encode(0, small, NOW_MS), RecordBatch.encode(1, large, NOW_MS)]

@@ -28,7 +28,7 @@ from tests.pipeline import ingest_driver
 from tests.pipeline.conftest import Pipeline, wait_for
 from tests.pipeline.driver import TOO_BUSY
 
-SHIPPED = ("sharequeue", "sharequeue_http", "sharequeue_pipeline", "pyspark_sharequeue", "msgspec", "httptools")
+SHIPPED = ("sharequeue", "sharequeue_http", "sharequeue_pipeline", "pyspark_sharequeue", "lz4", "msgspec", "httptools")
 ON_NODES = ("pyspark", "py4j", "pyarrow", "numpy", "pandas", "dateutil", "six")
 """What the Python of the nodes has."""
 
