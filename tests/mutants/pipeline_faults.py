@@ -14,7 +14,11 @@ MUTANTS = [
         ("stored records: the next time", "(middles[1:, 3] != middles[:-1, 3])", "False"),
         ("stored records: bytes of several batches", "if some and size + more > BATCH_BYTES:", "if False:"),
         ("packed records: a wrong size", "    if size <= MOST_RATIO * len(block):", "    if True:"),
-        ("packed records: a block that becomes fewer bytes", "            if len(batch) == size:", "            if True:"),
+        (
+            "packed records: a block that becomes fewer bytes",
+            "            if len(batch) == size:",
+            "            if True:",
+        ),
         (
             "stored records: the range ends within a page",
             """last_offset, side="right\"""",

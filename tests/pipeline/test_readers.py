@@ -4,7 +4,6 @@ import json
 import re
 import threading
 import time
-from functools import partial
 from typing import Any
 
 import pytest
@@ -55,7 +54,7 @@ def renewals() -> list[threading.Thread]:
 
 
 def stream_reader(stack: Stack, name: str, **options: Any) -> GroupStreamReader:
-    return GroupStreamReader(options_of(stack, name, **options), SCHEMA, None)
+    return GroupStreamReader(options_of(stack, name, **options), SCHEMA)
 
 
 # Bounded reads
@@ -353,7 +352,7 @@ def test_a_micro_batch_has_so_many_bytes(stack: Stack, gateway: Gateway, name: s
     for _ in range(4):
         gateway.produce(name, *("x" * 1000 for _ in range(5)))
     options = {"maxBytesPerTrigger": 5200, **({"mode": "log"} if mode == "log" else {})}
-    reader: Any = LogStreamReader if mode == "log" else partial(GroupStreamReader, report_to=None)
+    reader: Any = LogStreamReader if mode == "log" else GroupStreamReader
     reader = reader(options_of(stack, name, **options), SCHEMA)
     reader.prepareForTriggerAvailableNow()
     offset, sizes = reader.initialOffset(), []

@@ -1,8 +1,9 @@
-"""A token of the options is in nothing that Spark shows or keeps: plans, the store behind its pages, checkpoints."""
+"""A token of the options is in nothing that Spark shows or keeps: plans, what its pages show, checkpoints, notes."""
 
 from pathlib import Path
 
 import pytest
+from pyspark import SparkFiles
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -65,6 +66,7 @@ def test_spark_shows_and_keeps_no_token(pipeline: Pipeline, gateway: Gateway, na
             read.count()
     texts = plans(read) + str(query._jsq.explainInternal(True)) + shown(pipeline) + kept(query, pipeline.directory)
     texts += str(writing.lastProgress) + str(refused.value) + str(pipeline.spark.conf.getAll)
+    texts += kept(query, Path(SparkFiles.getRootDirectory()))
     assert name in texts, "the texts are of these queries"
     places = [texts[max(0, at - 100) : at + 40] for at in range(len(texts)) if texts.startswith(TOKEN, at)]
     assert places == []

@@ -24,7 +24,7 @@ def reader_of(stack: Stack, pattern: str, **options: str) -> LogStreamReader | G
     given = source_options({"url": stack.url, "subscribePattern": pattern, **options})
     if given.mode == "log":
         return LogStreamReader(given, SCHEMA)
-    return GroupStreamReader(given, SCHEMA, None)
+    return GroupStreamReader(given, SCHEMA)
 
 
 def topics_of(offset: dict[str, Any]) -> list[str]:

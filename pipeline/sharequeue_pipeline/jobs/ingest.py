@@ -23,8 +23,7 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.jobs.command_line import echo_json, gateway_at, job, job_options, start
 from sharequeue_pipeline.jobs.operator_client import OperatorClient
 from sharequeue_pipeline.options import MAX_WRITE_ID, PLAIN_FORMATS
-from sharequeue_pipeline.sink.batch_writer import WriteReport, written
-from sharequeue_pipeline.source.query_end import QueryEndListener
+from sharequeue_pipeline.sink.batch_writer import written
 
 FORMATS: Final = ("parquet", "csv", "ndjson")
 _ENDINGS: Final = {"parquet": "parquet", "csv": "csv", "tsv": "csv", "ndjson": "ndjson", "jsonl": "ndjson"}
@@ -278,15 +277,13 @@ def command(
     if value_format:
         options["valueFormat"] = value_format
     frame.write.format("sharequeue").options(**options).mode("append").save()
-    report = written(QueryEndListener.of(spark).directory, write_id) or WriteReport(0, 0)
-    new = report.records - report.known
+    records, known = written(write_id)
+    new = records - known
     if as_json:
-        counts = {"records": report.records, "new": new, "known": report.known}
+        counts = {"records": records, "new": new, "known": known}
         echo_json({"topic": topic, "files": len(found), **counts, "write_id": write_id})
         return
-    click.echo(
-        f"{topic}: {report.records} records of {len(found)} files: {new} new, {report.known} known (write {write_id})"
-    )
+    click.echo(f"{topic}: {records} records of {len(found)} files: {new} new, {known} known (write {write_id})")
 
 
 if __name__ == "__main__":  # under spark-submit: tasks must be able to import the functions they run

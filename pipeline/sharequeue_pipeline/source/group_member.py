@@ -3,6 +3,7 @@
 It knows batches by their number and ranges by their offsets, and nothing of Spark.
 """
 
+import json
 import logging
 import math
 import time
@@ -24,7 +25,6 @@ from sharequeue_pipeline.source.admission import Room, locks_needed
 from sharequeue_pipeline.source.bounded_read import BoundedRead, passed_over
 from sharequeue_pipeline.source.isolation import Isolation, Piece
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
-from sharequeue_pipeline.source.member_files import leave_report, settled_by_job
 from sharequeue_pipeline.source.topic_names import TopicNames
 
 log = logging.getLogger(__name__)
@@ -59,10 +59,23 @@ def check_level(options: SourceOptions, group: str, config: Mapping[str, str]) -
         )
 
 
+def note_settled(member_id: str, batch: int, settled: Sequence[Range]) -> None:
+    """Note what a job settled of a batch, which must not be accepted."""
+    driver_notes.add(f"settled {member_id} {batch}", json.dumps(ranges.encode(settled)))
+
+
+def settled_by_job(member_id: str, batch: int) -> list[Range]:
+    """Return what a job settled of a batch, which is over: the note is removed."""
+    name = f"settled {member_id} {batch}"
+    noted = (driver_notes.find(name) or "").splitlines()
+    driver_notes.remove(name)
+    return ranges.joined(entry for line in noted for entry in ranges.decode(json.loads(line)))
+
+
 class GroupMember:
     """One member of the group. It holds the records of one batch at a time."""
 
-    def __init__(self, options: SourceOptions, group: str, offset: Mapping[str, Any], report_to: str | None) -> None:
+    def __init__(self, options: SourceOptions, group: str, offset: Mapping[str, Any]) -> None:
         """`offset`: of the last batch, or the one before the first."""
         self.member_id: str = offset["member_id"]
         self._options = options
@@ -90,13 +103,10 @@ class GroupMember:
                 "group %s does not allow renewing locks: a batch that takes longer than a lock is delivered again",
                 group,
             )
-        self._report_to = report_to
         self._delivery_limit = int(config["share.delivery.count.limit"])
         self.raised: list[int] = offset["raised"]
         """The group's limit of locks before the query raised it, and since. It is put back when the query ends."""
         self._lock_limit = self._locks(int(config[LOCKS]))
-        if report_to is not None:
-            leave_report(report_to, self.member_id, options, self.raised)
         self._told_of_limit = False
 
     def _names(self) -> Sequence[str]:
@@ -342,8 +352,7 @@ class GroupMember:
             self._settled_batch = offset["batch"]
             return
         finished = held if batch == offset["batch"] else ranges.decode(offset["ranges"])
-        if self._report_to is not None:
-            finished = ranges.divided(finished, settled_by_job(self._report_to, self.member_id, offset["batch"]))[1]
+        finished = ranges.divided(finished, settled_by_job(self.member_id, offset["batch"]))[1]
         self._count_lost(
             self._gateway.acknowledge_held(self._group, self.member_id, finished, ACCEPT).lost,
             "were processed, but not accepted, because their locks had ended: they are delivered again",

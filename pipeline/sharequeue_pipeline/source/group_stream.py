@@ -34,7 +34,7 @@ from sharequeue_pipeline.source.topic_bounds import bounds_of
 class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of `readStream` with a group. It lives in the driver's planning process; tasks get copies."""
 
-    def __init__(self, options: SourceOptions, schema: spark.StructType, report_to: str | None) -> None:
+    def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
         if options.group is None:
             raise PipelineError(
                 "the option group is missing: name the share group, or set mode=log to read without one"
@@ -42,7 +42,6 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._group = options.group
         self._schema = schema
-        self._report_to = report_to
         self._member: GroupMember | None = None
         self._bounded: BoundedRead | None = None
         self._admission = Admission(options.min_records_per_trigger, options.max_trigger_delay_ms)
@@ -119,7 +118,7 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "the checkpoint was written by another source (mode=log?): give this query a new checkpoint"
             )
         if self._member is None:
-            self._member = GroupMember(self._options, self._group, offset, self._report_to)
+            self._member = GroupMember(self._options, self._group, offset)
         return self._member
 
     # In the tasks

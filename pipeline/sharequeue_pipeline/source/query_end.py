@@ -7,15 +7,15 @@ Spark does not tell a source that its query has ended, but it tells the listener
   one nobody knows which record is at fault, and `isolation` finds it;
 - if Spark had begun no job of the failed batch, no record of it is at fault, and the delivery does not count.
 
-The offsets of both batches come from Spark's events. The gateway, the group and `onError` come from a file that the
-member of the group (`group_member`) wrote at its start. Without a listener the locks run out: the driver was killed, or
-another program registered the format.
+The offsets of both batches come from Spark's events, and the options of the sources from its plan. Without a listener
+the locks run out: the driver was killed, or another program registered the format.
 """
 
 import json
 import logging
 import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, ClassVar, Final
@@ -31,11 +31,12 @@ from pyspark.sql.streaming.listener import (
 )
 
 from sharequeue.client.consuming.outcomes import ACCEPT, Outcome
-from sharequeue_pipeline import own_directory, ranges
+from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.group_client import LOCKS, GroupClient
+from sharequeue_pipeline.options import SourceOptions, source_options
 from sharequeue_pipeline.ranges import Range
-from sharequeue_pipeline.source.member_files import read_report, settled_by_job
+from sharequeue_pipeline.source.group_member import settled_by_job
 
 log = logging.getLogger(__name__)
 
@@ -71,18 +72,14 @@ class QueryEndListener(StreamingQueryListener):
         self._runs: dict[str, _Run] = {}
         self._run_ids: set[str] = set()
         """Of all runs so far."""
-        self.directory = str(own_directory.make("sharequeue-spark-"))
-        """Holds one file per member, which only this user may read: where and how to settle for it."""
 
     @classmethod
-    def of(cls, spark: SparkSession) -> "QueryEndListener":
-        """The listener of a session. The first call adds it to the session."""
+    def listen(cls, spark: SparkSession) -> None:
+        """Add a listener to a session, unless it has one."""
         key = f"{spark.sparkContext.applicationId}/{id(spark._jsparkSession)}"
-        found = cls._of.get(key)
-        if found is None:
-            found = cls._of[key] = cls(spark)
-            spark.streams.addListener(found)
-        return found
+        if key not in cls._of:
+            cls._of[key] = cls(spark)
+            spark.streams.addListener(cls._of[key])
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         query = self._spark.streams.get(str(event.id))
@@ -128,27 +125,38 @@ class QueryEndListener(StreamingQueryListener):
             failed = {offset["member_id"]: offset for offset in _share_offsets(exception.get().endOffset())}
         members = {*run.finished, *failed}
         if members:
+            for offset in (*run.finished.values(), *failed.values()):
+                offset["left"] = _left(offset)  # now: the notes end with Spark, which the program may stop
             reason = _reason(event.exception)
-            settle = threading.Thread(target=self._settle, args=(members, run, failed, reason))
+            sources = _sources_of(run.query)
+            settle = threading.Thread(target=self._settle, args=(members, sources, run, failed, reason))
             settle.start()  # not a daemon: the program waits for it at its end
 
-    def _settle(self, members: set[str], run: _Run, failed: dict[str, Any], reason: str | None) -> None:
+    def _settle(
+        self,
+        members: set[str],
+        sources: dict[str, SourceOptions],
+        run: _Run,
+        failed: dict[str, Any],
+        reason: str | None,
+    ) -> None:
         begun = bool(failed) and self._has_begun(run)
         for member_id in members:
+            done, under_way = run.finished.get(member_id), failed.get(member_id)
+            last = under_way or done or {}
+            group, raised, options = last["group"], last["raised"], sources[last["group"]]
+            to = replace(options.gateway, timeout_ms=min(options.gateway.timeout_ms, TIMEOUT_MS))
             try:
-                to, group, on_error, raised = read_report(self.directory, member_id)
-                done, under_way = run.finished.get(member_id), failed.get(member_id)
-                with GroupClient(replace(to, timeout_ms=min(to.timeout_ms, TIMEOUT_MS))) as gateway:
+                with GroupClient(to) as gateway:
                     if done is not None:
-                        held = self._left(member_id, done)
-                        gateway.acknowledge_held(group, member_id, held, ACCEPT)
+                        gateway.acknowledge_held(group, member_id, done["left"], ACCEPT)
                     if under_way is not None and (done is None or under_way["batch"] > done["batch"]):
-                        held = self._left(member_id, under_way)
-                        type = on_error if begun and sum(entry.size for entry in held) == 1 else "release"
+                        held = under_way["left"]
+                        type = options.on_error if begun and sum(entry.size for entry in held) == 1 else "release"
                         gateway.acknowledge_held(group, member_id, held, Outcome(type, reason, begun=begun))
                     if raised and gateway.group_config(group)[LOCKS] == str(raised[1]):
                         gateway.set_locks(group, raised[0])
-            except (OSError, PipelineError) as fault:
+            except PipelineError as fault:
                 log.warning("the records of member %s are delivered again when their locks end: %s", member_id, fault)
 
     def _has_begun(self, run: _Run) -> bool:
@@ -178,23 +186,38 @@ class QueryEndListener(StreamingQueryListener):
             return True
         return False
 
-    def _left(self, member_id: str, offset: dict[str, Any]) -> list[Range]:
-        """The ranges of a batch that its job has not settled."""
-        settled = settled_by_job(self.directory, member_id, offset["batch"])
-        return ranges.divided(ranges.decode(offset["ranges"]), settled)[1]
-
     @classmethod
-    def under_way(cls, query_id: str) -> tuple[str, list[dict[str, Any]]] | None:
-        """The directory of a query's session, and the offsets of its current batch that belong to share groups."""
+    def under_way(cls, query_id: str) -> list[tuple[SourceOptions, dict[str, Any]]] | None:
+        """The sources of a query that read for groups, with their offsets of its current batch. None: there is no such
+        query."""
         for listener in cls._of.values():
             query = listener._spark.streams.get(query_id)
             if query is not None:
-                found = []
+                sources, found = _sources_of(query), []
                 offsets = query._jsq.streamingQuery().availableOffsets().values().iterator()
                 while offsets.hasNext():
-                    found += _share_offsets(f"[{offsets.next().json()}]")
-                return listener.directory, found
+                    mine = _share_offsets(f"[{offsets.next().json()}]")
+                    found += [(sources[offset["group"]], offset) for offset in mine]
+                return found
         return None
+
+
+def _sources_of(query: Any) -> dict[str, SourceOptions]:
+    """The options of the sources of a query that read for groups, by group."""
+    found = {}
+    leaves = query._jsq.streamingQuery().logicalPlan().collectLeaves().iterator()
+    while leaves.hasNext():
+        leaf = leaves.next()
+        if leaf.getClass().getSimpleName() == "StreamingDataSourceV2ScanRelation":
+            with suppress(PipelineError):  # a source of another format
+                options = source_options(dict(leaf.relation().options().asCaseSensitiveMap()))
+                found[options.group or ""] = options
+    return found
+
+
+def _left(offset: dict[str, Any]) -> list[Range]:
+    """The ranges of a batch that its job has not settled."""
+    return ranges.divided(ranges.decode(offset["ranges"]), settled_by_job(offset["member_id"], offset["batch"]))[1]
 
 
 def _ms(timestamp: str) -> float:
