@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -32,92 +32,6 @@ LATEST_OFFSET: Final = -1
 MAX_WRITE_ID: Final = 64
 Offsets = dict[str, dict[int, int]]
 """Offsets by topic and partition."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GatewayOptions:
-    """The way to the gateway. `timeout_ms`: the time for all tries of one call together.
-
-    `token_file`, `ca`: paths, on each machine of the cluster.
-    """
-
-    url: str = DEFAULT_URL
-    token: str | None = field(default=None, repr=False)
-    token_file: str | None = None
-    ca: str | None = None
-    timeout_ms: int = 120_000
-
-    @property
-    def login(self) -> Login:
-        """Return what each request shows. A file is read for each, so that a new token counts at once."""
-        return Login(self.token if self.token_file is None else token_of_file(self.token_file))
-
-    def for_spark(self) -> dict[str, str | int]:
-        """The same as options of the format."""
-        paths = {"token": self.token, "tokenFile": self.token_file, "ca": self.ca}
-        given = {name: text for name, text in paths.items() if text is not None}
-        return {"url": self.url, "timeoutMs": self.timeout_ms, **given}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ValueOptions:
-    """The options that source and sink have. `value_format`: None chooses by the type of the sink's column.
-
-    `value_schema`, `schema_registry`: a schema id, and a directory or URLs, for REGISTRY_FORMATS. `registry_login`: the
-    path of a file with a user and a password, or with a token.
-    """
-
-    gateway: GatewayOptions
-    value_format: str | None = None
-    value_schema: int = 0
-    schema_registry: str = ""
-    registry_login: str | None = None
-    value_message: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceOptions(ValueOptions):
-    """The options of a read; see docs/pipeline.md. `starting`, `ending`: a word or offsets, with `mode=log`."""
-
-    topics: tuple[str, ...] = ()
-    pattern: str | None = None
-    mode: str | None = None
-    group: str | None = None
-    accept: str | None = None
-    max_records_per_trigger: int | None = None
-    max_bytes_per_trigger: int | None = None
-    min_records_per_trigger: int = 1
-    max_trigger_delay_ms: int = 15 * 60_000
-    raise_record_locks: bool | None = None
-    parallelism: int = 1
-    acquire_mode: str = AcquireMode.RECORD_LIMIT.value
-    isolation: IsolationLevel | None = None
-    lock_renew: bool = True
-    on_error: str = "release"
-    key_format: str = "binary"
-    value_format: str = "binary"
-    on_malformed: str = "fail"
-    starting: str | Offsets = EARLIEST
-    ending: str | Offsets = LATEST
-    starting_at: int | Offsets | None = None
-    ending_at: int | Offsets | None = None
-    starting_strategy: str = "error"
-    fail_on_data_loss: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class SinkOptions(ValueOptions):
-    """The options of a write; see docs/pipeline.md. `checkpoint`: Spark's own option checkpointLocation, if the writer
-    has it."""
-
-    topic: str | None = None
-    write_id: str | None = None
-    max_request_bytes: int = 4 * 1024 * 1024
-    max_request_records: int = 5000
-    transactional: bool = False
-    transactional_id: str | None = None
-    transaction_timeout_ms: int = 900_000
-    checkpoint: str | None = None
 
 
 def _text(text: str) -> str:
@@ -262,59 +176,111 @@ def _times(text: str) -> Offsets:
     return given
 
 
+_TIME: Final = _number(0, 10**15)
+"""A time in ms for all partitions."""
 Reader = Callable[[str], Any]
-GATEWAY: Final[Mapping[str, tuple[str, Reader]]] = {
-    "url": ("url", _url),
-    "token": ("token", _token),
-    "tokenFile": ("token_file", _text),
-    "ca": ("ca", _text),
-    "timeoutMs": ("timeout_ms", _number(1, 24 * 3_600_000)),
-}
-VALUES: Final[Mapping[str, tuple[str, Reader]]] = {
-    "valueFormat": ("value_format", _choice(*VALUE_FORMATS)),
-    "valueSchema": ("value_schema", _schema_id),
-    "schemaRegistry": ("schema_registry", _registry),
-    "schemaRegistryLogin": ("registry_login", _text),
-    "valueMessage": ("value_message", _text),
-}
-SOURCE: Final[Mapping[str, tuple[str, Reader]]] = {
-    "topics": ("topics", _names),
-    "subscribePattern": ("pattern", _pattern),
-    "mode": ("mode", _choice("group", "log")),
-    "group": ("group", _group),
-    "accept": ("accept", _choice("read")),
-    "maxRecordsPerTrigger": ("max_records_per_trigger", _number(1, 100_000_000)),
-    "maxBytesPerTrigger": ("max_bytes_per_trigger", _number(1, 2**40)),
-    "minRecordsPerTrigger": ("min_records_per_trigger", _number(1, 100_000_000)),
-    "maxTriggerDelay": ("max_trigger_delay_ms", _duration),
-    "raiseRecordLocks": ("raise_record_locks", _flag),
-    "parallelism": ("parallelism", _number(1, 100_000)),
-    "acquireMode": ("acquire_mode", _choice(*(mode.value for mode in AcquireMode))),
-    "isolationLevel": ("isolation", _choice("read_uncommitted", "read_committed")),
-    "lockRenew": ("lock_renew", _flag),
-    "onError": ("on_error", _choice("release", "reject")),
-    "keyFormat": ("key_format", _choice("binary", "string")),
-    **VALUES,
-    "onMalformed": ("on_malformed", _choice("reject", "null", "fail")),
-    "startingOffsets": ("starting", _offsets(EARLIEST)),
-    "endingOffsets": ("ending", _offsets(LATEST)),
-    "startingTimestamp": ("starting_at", _number(0, 10**15)),
-    "endingTimestamp": ("ending_at", _number(0, 10**15)),
-    "startingOffsetsByTimestamp": ("starting_at", _times),
-    "endingOffsetsByTimestamp": ("ending_at", _times),
-    "startingOffsetsByTimestampStrategy": ("starting_strategy", _choice("error", "latest")),
-    "failOnDataLoss": ("fail_on_data_loss", _flag),
-}
-SINK: Final[Mapping[str, tuple[str, Reader]]] = {
-    "topic": ("topic", _text),
-    **VALUES,
-    "writeId": ("write_id", _short(MAX_WRITE_ID)),
-    "maxRequestBytes": ("max_request_bytes", _number(1, 8 * 1024 * 1024)),
-    "maxRequestRecords": ("max_request_records", _number(1, MAX_RECORDS)),
-    "transactional": ("transactional", _flag),
-    "transactionalId": ("transactional_id", _short(MAX_NAME_LENGTH)),
-    "transactionTimeoutMs": ("transaction_timeout_ms", _number(1, 24 * 3_600_000)),
-}
+
+
+def _option(default: Any = None, *, shown: bool = True, **readers: Reader) -> Any:
+    """A field, with a reader for each option of the format that gives it."""
+    return field(default=default, repr=shown, metadata=readers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayOptions:
+    """The way to the gateway. `timeout_ms`: the time for all tries of one call together.
+
+    `token_file`, `ca`: paths, on each machine of the cluster.
+    """
+
+    url: str = _option(DEFAULT_URL, url=_url)
+    token: str | None = _option(shown=False, token=_token)
+    token_file: str | None = _option(tokenFile=_text)
+    ca: str | None = _option(ca=_text)
+    timeout_ms: int = _option(120_000, timeoutMs=_number(1, 24 * 3_600_000))
+
+    @property
+    def login(self) -> Login:
+        """Return what each request shows. A file is read for each, so that a new token counts at once."""
+        return Login(self.token if self.token_file is None else token_of_file(self.token_file))
+
+    def for_spark(self) -> dict[str, str | int]:
+        """The same as options of the format."""
+        given = {name: getattr(self, attribute) for name, (attribute, _) in GATEWAY.items()}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueOptions:
+    """The options that source and sink have. `value_format`: None chooses by the type of the sink's column.
+
+    `value_schema`, `schema_registry`: a schema id, and a directory or URLs, for REGISTRY_FORMATS. `registry_login`: the
+    path of a file with a user and a password, or with a token.
+    """
+
+    gateway: GatewayOptions
+    value_format: str | None = _option(valueFormat=_choice(*VALUE_FORMATS))
+    value_schema: int = _option(0, valueSchema=_schema_id)
+    schema_registry: str = _option("", schemaRegistry=_registry)
+    registry_login: str | None = _option(schemaRegistryLogin=_text)
+    value_message: str | None = _option(valueMessage=_text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(ValueOptions):
+    """The options of a read; see docs/pipeline.md. `starting`, `ending`: a word or offsets, with `mode=log`."""
+
+    topics: tuple[str, ...] = _option((), topics=_names)
+    pattern: str | None = _option(subscribePattern=_pattern)
+    mode: str | None = _option(mode=_choice("group", "log"))
+    group: str | None = _option(group=_group)
+    accept: str | None = _option(accept=_choice("read"))
+    max_records_per_trigger: int | None = _option(maxRecordsPerTrigger=_number(1, 100_000_000))
+    max_bytes_per_trigger: int | None = _option(maxBytesPerTrigger=_number(1, 2**40))
+    min_records_per_trigger: int = _option(1, minRecordsPerTrigger=_number(1, 100_000_000))
+    max_trigger_delay_ms: int = _option(15 * 60_000, maxTriggerDelay=_duration)
+    raise_record_locks: bool | None = _option(raiseRecordLocks=_flag)
+    parallelism: int = _option(1, parallelism=_number(1, 100_000))
+    acquire_mode: str = _option(
+        AcquireMode.RECORD_LIMIT.value, acquireMode=_choice(*(mode.value for mode in AcquireMode))
+    )
+    isolation: IsolationLevel | None = _option(isolationLevel=_choice("read_uncommitted", "read_committed"))
+    lock_renew: bool = _option(True, lockRenew=_flag)
+    on_error: str = _option("release", onError=_choice("release", "reject"))
+    key_format: str = _option("binary", keyFormat=_choice("binary", "string"))
+    value_format: str = _option("binary", valueFormat=_choice(*VALUE_FORMATS))
+    on_malformed: str = _option("fail", onMalformed=_choice("reject", "null", "fail"))
+    starting: str | Offsets = _option(EARLIEST, startingOffsets=_offsets(EARLIEST))
+    ending: str | Offsets = _option(LATEST, endingOffsets=_offsets(LATEST))
+    starting_at: int | Offsets | None = _option(startingTimestamp=_TIME, startingOffsetsByTimestamp=_times)
+    ending_at: int | Offsets | None = _option(endingTimestamp=_TIME, endingOffsetsByTimestamp=_times)
+    starting_strategy: str = _option("error", startingOffsetsByTimestampStrategy=_choice("error", "latest"))
+    fail_on_data_loss: bool = _option(True, failOnDataLoss=_flag)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions(ValueOptions):
+    """The options of a write; see docs/pipeline.md. `checkpoint`: Spark's own option checkpointLocation, if the writer
+    has it."""
+
+    topic: str | None = _option(topic=_text)
+    write_id: str | None = _option(writeId=_short(MAX_WRITE_ID))
+    max_request_bytes: int = _option(4 * 1024 * 1024, maxRequestBytes=_number(1, 8 * 1024 * 1024))
+    max_request_records: int = _option(5000, maxRequestRecords=_number(1, MAX_RECORDS))
+    transactional: bool = _option(False, transactional=_flag)
+    transactional_id: str | None = _option(transactionalId=_short(MAX_NAME_LENGTH))
+    transaction_timeout_ms: int = _option(900_000, transactionTimeoutMs=_number(1, 24 * 3_600_000))
+    checkpoint: str | None = None
+
+
+def _readers(of: type) -> dict[str, tuple[str, Reader]]:
+    """The attribute that an option gives, and how its text is read, by the option's name."""
+    return {name: (each.name, reader) for each in fields(of) for name, reader in each.metadata.items()}
+
+
+GATEWAY: Final = _readers(GatewayOptions)
+SOURCE: Final = _readers(SourceOptions)
+SINK: Final = _readers(SinkOptions)
 _TRIGGER: Final = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "minRecordsPerTrigger", "maxTriggerDelay")
 """The options that size micro-batches."""
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
@@ -356,7 +322,7 @@ def _check_registry(values: Mapping[str, Any]) -> None:
     """Raises: PipelineError: an option of values with a schema registry is missing, or needs another format."""
     value_format = values.get("value_format")
     for name in ("schemaRegistry", "valueSchema"):
-        given = VALUES[name][0] in values
+        given = SINK[name][0] in values
         if given and value_format not in REGISTRY_FORMATS:
             raise PipelineError(f"{name} needs valueFormat={' or '.join(REGISTRY_FORMATS)}")
         if value_format in REGISTRY_FORMATS and not given:
