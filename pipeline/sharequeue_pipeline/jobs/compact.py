@@ -12,6 +12,7 @@ import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -109,32 +110,10 @@ def removable(records: DataFrame, expired_before_ms: int, starts: dict[int, int]
     )
 
 
-def with_bases(bases: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """A function for mapInArrow: (partition, offset) becomes (partition, base offset of its batch, offset).
-
-    Args:
-        bases: base offsets by partition, as a broadcast variable.
-    """
-    schema = pa.schema([("partition", pa.int32()), ("base_offset", pa.int64()), ("offset", pa.int64())])
-
-    def add(batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in batches:
-            partitions, offsets = (batch.column(name).to_pylist() for name in ("partition", "offset"))
-            found = []
-            for partition, offset in zip(partitions, offsets, strict=True):
-                of = bases.value[partition]
-                found.append(of[bisect_right(of, offset) - 1])
-            yield pa.RecordBatch.from_arrays(
-                [batch.column("partition"), pa.array(found, pa.int64()), batch.column("offset")], schema=schema
-            )
-
-    return add
-
-
 def replacing(
     target: GatewayOptions, topic: TopicDescription, listings: Any
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """A function for mapInArrow: it removes sorted (partition, base_offset, offset), and yields counts by partition."""
+    """A function for mapInArrow: it removes sorted (partition, offset), and yields counts by partition."""
 
     def send(batches: Iterable[Any]) -> Iterator[Any]:
         counts: dict[int, list[int]] = {}
@@ -150,26 +129,27 @@ def replacing(
     return send
 
 
-def _rows(batches: Iterable[Any]) -> Iterator[tuple[int, int, int]]:
+def _rows(batches: Iterable[Any]) -> Iterator[tuple[int, int]]:
     for batch in batches:
-        yield from zip(*(batch.column(index).to_pylist() for index in range(3)), strict=True)
+        yield from zip(*(batch.column(index).to_pylist() for index in range(2)), strict=True)
 
 
 def _requests(
-    rows: Iterator[tuple[int, int, int]], listings: dict[int, Listing]
+    rows: Iterator[tuple[int, int]], listings: dict[int, Listing]
 ) -> Iterator[tuple[int, list[BatchReplacement]]]:
     for partition, of_partition in groupby(rows, key=lambda row: row[0]):
         listing = listings[partition]
         request: list[BatchReplacement] = []
         size = ranges = 0
-        for base_offset, of_batch in groupby(of_partition, key=lambda row: row[1]):
-            index = bisect_right(listing.base_offsets, base_offset) - 1
-            removed = _joined(offset for _, _, offset in of_batch)
+        place = partial(bisect_right, listing.base_offsets)
+        for place_behind, of_batch in groupby((offset for _, offset in of_partition), key=place):
+            index = place_behind - 1
+            removed = _joined(of_batch)
             full = size + listing.sizes[index] > REQUEST_BYTES or ranges + len(removed) > REQUEST_RANGES
             if request and (full or len(request) == REQUEST_BATCHES):
                 yield partition, request
                 request, size, ranges = [], 0, 0
-            generation = listing.generations[index]
+            base_offset, generation = listing.base_offsets[index], listing.generations[index]
             request.append(BatchReplacement(base_offset=base_offset, generation=generation, remove=removed))
             size += listing.sizes[index]
             ranges += len(removed)
@@ -187,13 +167,11 @@ def _joined(offsets: Iterator[int]) -> list[RemovedRange]:
 
 
 class Compactor:
-    """One run over one topic. Raises: PipelineError: the topic's cleanup.policy is not compact."""
+    """One run over one topic, whose cleanup.policy is compact."""
 
     def __init__(
         self, spark: SparkSession, gateway: OperatorClient, target: GatewayOptions, topic: TopicDescription
     ) -> None:
-        if topic.config["cleanup.policy"] != "compact":
-            raise PipelineError(f"topic {topic.name!r} cannot be compacted: its cleanup.policy is not compact")
         self._spark = spark
         self._gateway = gateway
         self._target = target
@@ -230,7 +208,7 @@ class Compactor:
         """Remove all records of aborted transactions, and list the batches again with their new generations."""
         for partition, listing in self._listings.items():
             rows = (
-                (partition, batch.base_offset, offset)
+                (partition, offset)
                 for batch in listing.aborted
                 for offset in range(batch.base_offset, batch.last_offset + 1)
             )
@@ -261,12 +239,10 @@ class Compactor:
         """Remove records from their batches. Returns: (batches, records) by (partition, tombstones)."""
         context = self._spark.sparkContext
         listings = context.broadcast(self._listings)
-        bases = context.broadcast({place: listing.base_offsets for place, listing in self._listings.items()})
         counts = (
             gone.select("partition", "offset")
-            .mapInArrow(with_bases(bases), "partition int, base_offset bigint, offset bigint")
-            .repartition("partition", "base_offset")
-            .sortWithinPartitions("partition", "base_offset", "offset")
+            .repartition("partition")  # a stored batch has one task
+            .sortWithinPartitions("partition", "offset")
             .mapInArrow(replacing(self._target, self._topic, listings), "partition int, batches bigint, records bigint")
             .groupBy("partition")
             .agg(f.sum("batches").alias("batches"), f.sum("records").alias("records"))
