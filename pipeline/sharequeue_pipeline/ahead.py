@@ -3,9 +3,8 @@
 The gateway and a task's own Python would otherwise wait for each other in turn.
 """
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice, repeat
 from typing import TypeVar
@@ -16,35 +15,19 @@ T = TypeVar("T")
 def in_order(jobs: Iterable[Callable[[], T]]) -> Generator[T]:
     """Run jobs in a thread, one after the other, and give their results.
 
-    The jobs are made in the caller's thread. While one runs, the next one is made and waits: one more result is in
-    memory than the caller handles. A caller that stops waits for the job that runs.
+    The jobs are made in the caller's thread. While one runs, the next one is made: one more result is in memory than
+    the caller handles. A caller that stops waits for the job that runs.
 
     Raises: the fault of the first job that fails; no later one begins.
     """
-    waiting: deque[Future[T]] = deque()
-    failed = False
-
-    def run(job: Callable[[], T]) -> T:
-        nonlocal failed
-        if failed:  # the caller may not know it yet
-            raise CancelledError
-        try:
-            return job()
-        except BaseException:
-            failed = True
-            raise
-
     with ThreadPoolExecutor(1, "sharequeue ahead") as pool:
-        try:
-            for job in jobs:
-                waiting.append(pool.submit(run, job))
-                if len(waiting) > 1:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for each in waiting:
-                each.cancel()
+        running: list[Future[T]] = []
+        """The last job that has begun, once there is one."""
+        for job in jobs:
+            results = [each.result() for each in running]
+            running = [pool.submit(job)]
+            yield from results
+        yield from [each.result() for each in running]
 
 
 def one_ahead(source: Iterator[T]) -> Generator[T]:

@@ -7,6 +7,7 @@ The folder's docstring says what a key names; `attempts` says how a repeated tas
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,7 @@ from sharequeue_pipeline.worker_process import spare_modules
 log = logging.getLogger(__name__)
 
 
+@dataclass
 class Written(WriterCommitMessage):
     """The number of records that one task has sent.
 
@@ -39,24 +41,13 @@ class Written(WriterCommitMessage):
     `done`: it was committed before.
     """
 
-    def __init__(
-        self,
-        records: int,
-        known: int,
-        *,
-        others: int = 0,
-        transaction_id: str | None = None,
-        part: str | None = None,
-        label: str | None = None,
-        done: bool = False,
-    ) -> None:
-        self.records = records
-        self.known = known
-        self.others = others
-        self.transaction_id = transaction_id
-        self.part = part
-        self.label = label
-        self.done = done
+    records: int
+    known: int
+    others: int = 0
+    transaction_id: str | None = None
+    part: str | None = None
+    label: str | None = None
+    done: bool = False
 
 
 class Writer:
