@@ -62,18 +62,6 @@ MUTANTS = [
             "            self._since_ms = now_ms\n            return True\n",
             "            return True\n",
         ),
-        (
-            "admission: the locks of a remainder are needed, too",
-            "share = -(-records // (len(waiting) - number))",
-            "share = records // (len(waiting) - number)",
-        ),
-        ("admission: a short backlog leaves the others fewer records", "        records -= backlog\n", ""),
-        ("admission: short backlogs come first", "    waiting = sorted(backlogs)\n", "    waiting = list(backlogs)\n"),
-        (
-            "admission: the longest backlog is locked for all records",
-            "    return waiting[-1] if",
-            "    return waiting[0] if",
-        ),
     ),
     *pipeline(
         "source/isolation",

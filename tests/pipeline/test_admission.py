@@ -44,8 +44,8 @@ def test_the_limit_of_locks_makes_batches_small_until_it_is_raised(
         assert len(taken(f"{name}-kept")) == 37, "as many as windows of the fullest partition"
     (line,) = [record.getMessage() for record in caplog.records if "share.partition" in record.getMessage()]
     assert line == (
-        f"a batch has 400 of 4000 records, because share.partition.max.record.locks of group {name}-kept is 100: for "
-        f"batches of 1000 records set it to 700, or let the query do it (option raiseRecordLocks)"
+        f"a batch has 400 of 4000 records, because share.partition.max.record.locks of group {name}-kept is 100: "
+        "set it to 1000, or let the query do it (option raiseRecordLocks)"
     )
     found = taken(f"{name}-raised", raiseRecordLocks=True)
     assert len(found) == 4

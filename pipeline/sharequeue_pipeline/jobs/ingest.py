@@ -156,18 +156,8 @@ def _short(line: str) -> str:
 def read(spark: SparkSession, files: Sequence[str], kind: str, columns: ColumnNames, csv: dict[str, Any]) -> DataFrame:
     """The rows of the files as the sink takes them."""
     if kind == "ndjson":
-        wanted = {"value"} | {
-            name
-            for name, given in (
-                ("key", columns.key),
-                ("partition", columns.partition),
-                ("timestamp", columns.timestamp),
-                ("headers", columns.headers),
-            )
-            if given
-        }
         lines = spark.read.text(list(files)).mapInArrow(line_records(columns), _DDL)
-        return lines.select(*(name for name in ("key", "value", "partition", "timestamp", "headers") if name in wanted))
+        return lines.select("value", *(each for each in _RECORD.names if each != "value" and getattr(columns, each)))
     if kind == "csv":
         reader = spark.read.options(mode="FAILFAST", header=csv["header"], sep=csv["delimiter"])
         if csv["null"] is not None:

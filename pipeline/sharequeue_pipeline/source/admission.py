@@ -5,7 +5,6 @@ maxTriggerDelay; the time counts from the start of the query at first. A group's
 it before it has maxRecordsPerTrigger.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 FETCH_BYTES: Final = 32 * 1024 * 1024
@@ -57,19 +56,3 @@ class Room:
         self.records -= records
         if self._bytes is not None:
             self._bytes -= min(self._bytes, FETCH_BYTES)
-
-
-def locks_needed(records: int, backlogs: Iterable[int]) -> int:
-    """The least limit of locks in a partition with which a batch has so many records, or all there are.
-
-    Partitions with fewer records than others leave their part to these:
-
-        records 100, backlogs 10 10 200    needed 80: 10 + 10 + 80
-    """
-    waiting = sorted(backlogs)
-    for number, backlog in enumerate(waiting):
-        share = -(-records // (len(waiting) - number))
-        if share <= backlog:
-            return share
-        records -= backlog
-    return waiting[-1] if waiting else 0

@@ -25,7 +25,7 @@ from sharequeue_pipeline.source.group_member import check_level, topics_of
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
 from sharequeue_pipeline.source.range_reads import reject
 from sharequeue_pipeline.source.record_columns import RecordColumns
-from sharequeue_pipeline.source.topic_bounds import bounds_of
+from sharequeue_pipeline.source.topic_bounds import log_of
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class GroupBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         with GroupClient(self._options.gateway) as gateway:
             check_level(self._options, self._group, gateway.group_config(self._group))
-            bounds = bounds_of(gateway, topics_of(self._options, gateway, self._group))
+            bounds = log_of(gateway, topics_of(self._options, gateway, self._group)).bounds
             percent = gateway.redelivery_percent(self._group)
             if percent == 0:
                 waiting = gateway.delivered(self._group, sorted({topic for topic, _ in bounds}), 0)

@@ -21,7 +21,7 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.group_client import DEFAULT_LOCKS, LOCKS, GroupClient
 from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceOptions
 from sharequeue_pipeline.ranges import Given, Range
-from sharequeue_pipeline.source.admission import Room, locks_needed
+from sharequeue_pipeline.source.admission import Room
 from sharequeue_pipeline.source.bounded_read import BoundedRead, passed_over
 from sharequeue_pipeline.source.isolation import Isolation, Piece
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
@@ -133,26 +133,24 @@ class GroupMember:
         return wanted
 
     def _tell_of_limit(self, acquired: list[Range], wanted: int) -> None:
-        """Say once that the group's limit made a batch small, with the limit that it takes for a larger one."""
+        """Say once that the group's limit made a batch small, with a limit that does not."""
         taken: dict[tuple[str, int], int] = {}
         for entry in acquired:
             taken[entry[:2]] = taken.get(entry[:2], 0) + entry.size
         if self._told_of_limit or max(taken.values(), default=0) < self._lock_limit:
             return
         self._told_of_limit = True
-        lags = self.lags(0)
-        needed = locks_needed(wanted, lags.values())
-        if needed > self._lock_limit:
+        batch, waiting = sum(taken.values()), sum(self.lags(0).values())
+        if batch < min(wanted, waiting):
             log.warning(
-                "a batch has %d of %d records, because %s of group %s is %d: for batches of %d records set it to %d, "
-                "or let the query do it (option raiseRecordLocks)",
-                sum(taken.values()),
-                sum(lags.values()),
+                "a batch has %d of %d records, because %s of group %s is %d: set it to %d, or let the query do it (option "
+                "raiseRecordLocks)",
+                batch,
+                waiting,
                 LOCKS,
                 self._group,
                 self._lock_limit,
-                min(wanted, sum(lags.values())),
-                min(needed, MAX_LOCKS),
+                min(wanted, MAX_LOCKS),
             )
 
     def look_for_group(self, offset: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ from sharequeue_pipeline.source.admission import Admission
 from sharequeue_pipeline.source.bounded_read import BoundedRead
 from sharequeue_pipeline.source.group_member import GroupMember, topics_of
 from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
-from sharequeue_pipeline.source.topic_bounds import bounds_of
+from sharequeue_pipeline.source.topic_bounds import log_of
 
 
 class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -61,7 +61,7 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         with GroupClient(self._options.gateway) as gateway:
-            bounds = bounds_of(gateway, topics_of(self._options, gateway, self._group))
+            bounds = log_of(gateway, topics_of(self._options, gateway, self._group)).bounds
             self._bounded = BoundedRead(bounds, gateway.redelivery_percent(self._group))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:

@@ -22,11 +22,6 @@ def log_of(gateway: GatewayClient, topics: TopicNames, *, committed: bool = Fals
     return Log({topic: found.topic_id for topic, found in described.items()}, bounds, ends)
 
 
-def bounds_of(gateway: GatewayClient, topics: TopicNames) -> Bounds:
-    """Log start and log end of every partition of the topics."""
-    return log_of(gateway, topics).bounds
-
-
 def starts_of(gateway: GatewayClient, options: SourceOptions, bounds: Bounds) -> dict[Place, int]:
     """Return where a read begins, by offsets or by time."""
     starting = options.starting
