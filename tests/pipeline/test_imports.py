@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+import warnings
+
+from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
 START = """
 import sys
@@ -16,6 +19,13 @@ def test_a_stream_starts_without_what_it_needs_later() -> None:
     """Each start of a stream waits for a new Python process."""
     done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout == "\n"
+
+
+def test_pandas_is_one_that_spark_supports() -> None:
+    """PySpark warns of others in each program that makes a frame of pandas or maps rows as Arrow batches."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        require_minimum_pandas_version()
 
 
 WITHOUT_SERVER = """

@@ -7,7 +7,6 @@ import functools
 import json
 import re
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec
 
@@ -66,7 +65,6 @@ def gateway_at(url: str, timeout_s: int) -> GatewayOptions:
 
 def start(job: str, master: str | None) -> SparkSession:
     """The session of a job. Raises: PipelineError: there is no Java."""
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     with quiet_java():
         return session(f"sharequeue {job}", master=master, config=QUIET)
 
