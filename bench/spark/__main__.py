@@ -25,8 +25,6 @@ import httpx
 import psutil
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from rich.console import Console
-from rich.table import Table
 from sharequeue_pipeline import session
 
 from sharequeue.stack.stack import Stack, temporary_stack
@@ -284,27 +282,27 @@ def main(records: int, values: str, rounds: int, warm_up: int, only: str | None,
 
 
 def show(version: str, measured: list[dict[str, list[Measure]]], batches: dict[str, int], as_json: bool) -> None:
-    """Print the medians of each part, and the ratios. `measured`: by part and run."""
+    """Print the table of docs/benchmarks.md: medians, and the ratio of them. `measured`: by part and run."""
     if as_json:
         print(json.dumps({"kafka": version, "measured": measured, "batches": batches}))
         return
-    runs = Table("run", "s", "CPU, s", "batches", title=f"medians; Kafka {version}")
-    ratios = Table("ratio", "measured", "bar")
+    print(f"Kafka {version}; medians; batches of a stream: {batches}\n")
+    print(
+        "| run | s | other, s | ratio | bar | CPU, s | other, CPU s |\n| --- | ---: | ---: | ---: | --- | ---: | ---: |"
+    )
     for part in measured:
         middle = {
             name: Measure(*(statistics.median(each[place] for each in found) for place in (0, 1)))
             for name, found in part.items()
         }
-        for name, found in middle.items():
-            runs.add_row(name, f"{found.seconds:.2f}", f"{found.cpu:.2f}", str(batches.get(name, "")))
-        runs.add_section()
         for row in ROWS:
             if row.ours in middle and row.other in middle:
-                ours, other = (
-                    found.cpu if row.cpu else found.seconds for found in (middle[row.ours], middle[row.other])
+                ours, other = middle[row.ours], middle[row.other]
+                ratio = ours.cpu / other.cpu if row.cpu else ours.seconds / other.seconds
+                print(
+                    f"| {row.name} | {ours.seconds:.2f} | {other.seconds:.2f} | {ratio:.2f} | at most {row.bar} "
+                    f"| {ours.cpu:.1f} | {other.cpu:.1f} |"
                 )
-                ratios.add_row(row.name, f"{ours / other:.2f}", f"{row.bar:.1f}")
-    Console().print(runs, ratios)
 
 
 if __name__ == "__main__":
