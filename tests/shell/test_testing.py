@@ -19,7 +19,7 @@ async def outcomes() -> dict[Any, Outcome]:
     """What becomes of some records, by their payload, or by the words of a line."""
     app = Worker()
 
-    @app.task("orders", group="g", timeout="50ms")
+    @app.task("orders", group="g")
     async def fulfil(order: Order, context: Context) -> None:
         match order.id:
             case 1:
@@ -30,18 +30,21 @@ async def outcomes() -> dict[Any, Outcome]:
                 raise Snooze("1m")
             case 4:
                 raise ConnectionError("away")
-            case 5:
-                await asyncio.sleep(3600)
         assert (context.attempt, context.headers, context.record.key) == (3, {"x": "y"}, "ann")
 
     @app.task("orders", group="g", on_mismatch="release")
     def plain(order: Order) -> None:
         raise ValueError(threading.current_thread().name[:10])
 
+    @app.task("orders", group="g", timeout="50ms")
+    async def slow(order: Order) -> None:
+        await asyncio.sleep(3600)
+
     found = {
         number: await testing.run(fulfil, Order(number), attempt=3, key="ann", headers={"x": "y"})
-        for number in range(6)
+        for number in range(5)
     }
+    found[5] = await testing.run(slow, Order(5))
     wrong: Any = {"id": "x"}
     found["wrong"], found["wrong, released"] = await testing.run(fulfil, wrong), await testing.run(plain, wrong)
     found["in a thread"] = await testing.run(plain, Order(1))
