@@ -4,11 +4,13 @@ And what is noted of it: that it has no records, or since when no fetch acquired
 """
 
 from collections.abc import Callable
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from sharequeue_gateway.cluster.metadata import KnownTopic
+from sharequeue_gateway.delivery.fetcher import ASKED_ALONE, parts_in_turn, parts_of
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import LedIndex, Sought, WholeTopics, all_of
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
@@ -20,6 +22,7 @@ from sharequeue_gateway.record_log.log import ReadResult, RecordLog
 from sharequeue.clock import Clock
 from sharequeue.protocol.types import SharePartitionKey
 from tests.core.share_partition_driver import Driver
+from tests.core.test_turns import CountedLooks
 
 NO_LOG: Any = None  # not asked while the limits are used up
 
@@ -361,3 +364,30 @@ def test_topics_of_a_few_partitions_have_no_index(topics: int, partitions: int, 
     assert isinstance(found, WholeTopics) is has_index
     assert len(found) == len([*found]) == topics * partitions
     assert found[-1][1] == partitions - 1
+
+
+@pytest.mark.parametrize("partitions", [1, 16, 17, 500, 1200])
+def test_whole_topics_are_divided_like_a_list_of_their_share_partitions(partitions: int) -> None:
+    """In turn, each once, with the same bytes, although those of a part have moved behind the others, or have left the
+    index, when the next part is found. Those behind 500 are found at once: they are looked at if the others are empty.
+    """
+    index, driver, served = LedIndex(), Driver(), count(1)
+    for partition in range(partitions):
+        index.add(LedSharePartition(SharePartitionKey("g", "t", partition), "orders", driver.machine, driver.now_ms))
+    sought = sought_of(index, partitions)
+    expected = list(parts_of(sought.ready(driver.now_ms), None, 1 << 20))
+    topic, found = cast(Any, sought.topics[0]), []
+    topic.members = CountedLooks(topic.members)
+    for leds, *rest in parts_in_turn(sought, driver.now_ms, 1 << 20):
+        if not found:
+            assert topic.members.looks <= 2 * ASKED_ALONE
+        found.append((leds, *rest))
+        for led in leds:
+            if led.key.partition % 2:
+                led.note_empty()
+            else:
+                led.served_turn = next(served)
+                topic.note(led)
+    assert found[0] == expected[0]
+    assert [limits for _, *limits in found] == [limits for _, *limits in expected]
+    assert [led for leds, *_ in found for led in leds] == [led for leds, *_ in expected for led in leds]

@@ -66,6 +66,23 @@ def parts_of(
             yield leds[start : start + LOOKED_AT_ONCE], max_bytes, False
 
 
+def parts_in_turn(
+    sought: Sought, now_ms: int, max_bytes: int
+) -> Iterator[tuple[Sequence[LedSharePartition], int, bool]]:
+    """Divide whole topics as `parts_of` does. Those behind the first ones are found only if these leave something."""
+    some = sought.ready(now_ms, ASKED_ALONE)
+    count = min(sum([len(topic.in_turn) for topic in sought.topics]), LOOKED_AT_ONCE)
+    if count:
+        first_bytes = max(1, max_bytes * len(some) // count)
+        yield some, first_bytes, count > len(some)
+        looked_at = set(some)
+        for most, bytes_left in ((LOOKED_AT_ONCE, max_bytes - first_bytes), (None, max_bytes)):
+            some = [led for led in sought.ready(now_ms, most) if led not in looked_at]
+            looked_at.update(some)
+            for start in range(0, len(some), LOOKED_AT_ONCE):
+                yield some[start : start + LOOKED_AT_ONCE], bytes_left, False
+
+
 class Fetcher:
     """Runs fetches over the share-partitions of a leader and the record log."""
 
@@ -199,35 +216,35 @@ class Fetcher:
         if limits.max_records == 0 or limits.max_bytes == 0:
             return []
         counts_bytes, levels, known_faults = limits.min_bytes > 1 and not last, asked.levels, len(faults)
-        for most in (LOOKED_AT_ONCE, None) if levels is None and not counts_bytes else (None,):
-            there = sought.ready(now_ms, most)
+        parts: Iterable[tuple[Sequence[LedSharePartition], int, bool]]
+        if sought.topics and levels is None and not counts_bytes:
+            parts = parts_in_turn(sought, now_ms, limits.max_bytes)
+        else:
+            there = sought.ready(now_ms)
             if counts_bytes:
                 there = await self._with_min_bytes(waiting, there, asked, faults, now_ms)
                 now_ms = self._clock.now_ms()
             if not there:
-                break
-            parts: Iterable[tuple[Sequence[LedSharePartition], int, bool]] = [(there, limits.max_bytes, False)]
+                return []
+            parts = [(there, limits.max_bytes, False)]
             if levels is not None or len(there) > ASKED_ALONE:
                 parts = parts_of(there, levels, limits.max_bytes)
-            acquired: list[AcquiredRecords] = []
-            records_left = limits.max_records
-            for number, (some, most_bytes, goes_on) in enumerate(parts):
-                if number:
-                    await asyncio.sleep(0)
-                    now_ms = self._clock.now_ms()
-                if sought.topics and not sought.waits:
-                    sought.looked_at += some
-                takeable = await self._takeable(some, faults, now_ms)
-                if takeable:
-                    taken = await self._take(waiting, asked, takeable, records_left, most_bytes, faults, now_ms)
-                    acquired += taken
-                    records_left -= sum([last - first + 1 for item in taken for first, last, *_ in item.ranges])
-                if (acquired and not (goes_on and records_left > 0)) or waiting.over or len(faults) > known_faults:
-                    return acquired
-            if len(there) != LOOKED_AT_ONCE:
+        acquired: list[AcquiredRecords] = []
+        records_left = limits.max_records
+        for number, (some, most_bytes, goes_on) in enumerate(parts):
+            if number:
+                await asyncio.sleep(0)
+                now_ms = self._clock.now_ms()
+            if sought.topics and not sought.waits:
+                sought.looked_at += some
+            takeable = await self._takeable(some, faults, now_ms)
+            if takeable:
+                taken = await self._take(waiting, asked, takeable, records_left, most_bytes, faults, now_ms)
+                acquired += taken
+                records_left -= sum([last - first + 1 for item in taken for first, last, *_ in item.ranges])
+            if (acquired and not (goes_on and records_left > 0)) or waiting.over or len(faults) > known_faults:
                 break
-            now_ms = self._clock.now_ms()
-        return []
+        return acquired
 
     async def _with_min_bytes(
         self,
