@@ -26,25 +26,30 @@ M = TypeVar("M")
 class Place:
     """The place where keys and rights are changed. `database_url`: None: through the gateway at `url`."""
 
-    def __init__(self, url: str, database_url: str | None) -> None:
+    def __init__(self, url: str, database_url: str | None, *, as_json: bool) -> None:
         if database_url == FROM_ENVIRONMENT:
             database_url = os.environ.get("DATABASE_URL")
             if not database_url:
                 raise click.UsageError("--database-url without a value needs the environment variable DATABASE_URL")
         self._url = url
         self.database_url = database_url
+        self._as_json = as_json
 
     async def call(self, api: Api, request: Any = None, **path: str) -> Any:
-        """Make one call. Returns: its answer as a message. Raises: ApiError; StoreError."""
+        """Make one call. Returns: its answer as a message. Raises: ApiError."""
         if self.database_url is None:
             return await Gateway(self._url).call(api, request, **path)
         return await self.in_database(act, api, path, request)
 
     async def in_database(self, function: Any, *arguments: Any) -> Any:
-        """Run a function of `sharequeue.access_store`, which works on the database itself. Raises: as `call`."""
-        from sharequeue.stack import access  # noqa: PLC0415 - needs the extra
-
-        return await access.in_database(str(self.database_url), function, *arguments)
+        """Run a function of `sharequeue.access_store`, which works on the database itself. Raises: ApiError."""
+        with extra("server", "--database-url", as_json=self._as_json):
+            from sharequeue.stack import access, checks  # noqa: PLC0415 - needs the extra
+        try:
+            return await access.in_database(str(self.database_url), function, *arguments)
+        except checks.StoreError as fault:
+            complain(str(fault), as_json=self._as_json)
+            sys.exit(REFUSED)
 
 
 def in_place(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
@@ -52,17 +57,8 @@ def in_place(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., An
 
     @functools.wraps(work)
     async def command(*arguments: Any, url: str, database_url: str | None, as_json: bool, **options: Any) -> None:
-        place = Place(url, database_url)
-        if place.database_url is None:
-            await work(*arguments, place=place, as_json=as_json, **options)
-            return
-        with extra("server", "--database-url", as_json=as_json):
-            from sharequeue.stack.checks import StoreError  # noqa: PLC0415 - needs the extra
-        try:
-            await work(*arguments, place=place, as_json=as_json, **options)
-        except StoreError as fault:
-            complain(str(fault), as_json=as_json)
-            sys.exit(REFUSED)
+        place = Place(url, database_url, as_json=as_json)
+        await work(*arguments, place=place, as_json=as_json, **options)
 
     option = click.option(
         "--database-url",
