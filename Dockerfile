@@ -1,5 +1,6 @@
 # One image for the three services, with [server]: compose's `command` picks the service.
 # With --build-arg EXTRAS=arrow its gateways take and answer Arrow, as Spark's sink wants; that adds 176 MB.
+# EXTRAS=kafka has what a record log in Kafka needs, EXTRAS="arrow kafka" both.
 FROM python:3.11-slim-bookworm AS build
 # The machine's way to its package index, if it has one of its own: --build-arg PIP_INDEX_URL=…
 ARG PIP_INDEX_URL

@@ -10,7 +10,7 @@ from typing import Any, Final
 from packaging.requirements import Requirement
 
 NAME: Final = "sharequeue"
-EXTRAS: Final = ("server", "arrow", "up", "spark")
+EXTRAS: Final = ("server", "kafka", "arrow", "up", "spark")
 
 
 def bill_of_materials(version: str, stamp: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
@@ -18,6 +19,8 @@ from tests.packages import wheels
 from tests.packages.wheels import ROOT, Environment
 
 ADDRESS = "https://forge.example/team/sharequeue"
+DEVELOPERS = {"dev", "examples", "site"}
+"""The extras that no part of a release needs."""
 LANGUAGES = {"go": "tar.gz", "java": "tar.gz", "python": "tar.gz", "typescript": "tgz"}
 
 
@@ -72,7 +75,9 @@ def test_a_release_has_all_its_parts(repository: Path, tmp_path: Path) -> None:
         assert {f"package/{file.removeprefix('./')}" for file in package["exports"].values()} <= {*opened.getnames()}
     assert (package["name"], package["version"], package["private"]) == ("sharequeue-typescript", "0.1.0", True)
     components = {each["name"]: each for each in json.loads((made / bill).read_text())["components"]}
-    assert {"msgspec", "asyncpg", "sqlalchemy", "pyspark"} <= components.keys()
+    extras = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    lines = (line for name in extras.keys() - DEVELOPERS for line in extras[name])
+    assert {re.split(r"[^\w-]", line)[0] for line in lines} - {"sharequeue"} <= components.keys()
     assert components["msgspec"]["purl"].startswith("pkg:pypi/msgspec@")
     assert not {"pytest", "sharequeue"} & components.keys()
     described(made / wheel)
