@@ -51,7 +51,7 @@ class Worker:
         group: str,
         name: str | None = None,
         concurrency: int = 1,
-        timeout: Span = "15m",
+        timeout: Span = "30m",
         on_mismatch: OnMismatch = "reject",
         reject_on: type[BaseException] | tuple[type[BaseException], ...] = (),
         reasons: Literal["text", "type"] = "text",
@@ -105,7 +105,7 @@ class Worker:
         topic: str | None = None,
         group: str = "periodic",
         name: str | None = None,
-        timeout: Span = "15m",
+        timeout: Span = "30m",
         missed: Missed = "one",
     ) -> Callable[[Callable[..., object]], Task[Any]]:
         """Make a task that runs at each time of `cron`: once, however many workers there are.
