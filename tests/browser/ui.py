@@ -28,7 +28,7 @@ from tests.http.access import SETTINGS, Access
 
 HERE: Final = Path(__file__).parent
 TOOLS: Final = HERE.parents[1] / "dist/browser"
-SIZES: Final = {"desktop": (1280, 860, False), "phone": (390, 844, True), "picture": (1280, 696, False)}
+SIZES: Final = {"desktop": (1280, 860, False), "phone": (390, 844, True), "picture": (1280, 812, False)}
 REFUSED: Final = ("Failed to load resource", "The specified value")
 """How Chromium begins to complain of an answer that refuses, and of a field that does not take what an address has."""
 CHECKS: Final = 14
