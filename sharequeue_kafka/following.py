@@ -1,4 +1,8 @@
-"""News of logs: one long Fetch a broker, with a session, over all partitions that are followed."""
+"""News of logs: one long Fetch a broker, with a session, over all partitions that are followed.
+
+A partition rests while this process alone appends to it: the long Fetch would only bring its own records back. The
+offset of the next append shows whether somebody else has appended; without one the rest ends by itself.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -13,6 +17,10 @@ LONG_MS: Final = 500
 """How long a broker holds the long Fetch; what begins to be followed joins it at its next turn."""
 SHORT_MS: Final = 20
 """How long a broker holds the Fetch of those that still wait to join."""
+REST_S: Final = 0.02
+"""How long a partition rests behind the last append of this process."""
+IN_A_ROW, MOST_IN_A_ROW = 4, 100
+"""A partition rests from the first to the second number of such appends: the long Fetch also tells of log starts."""
 NEW_SESSION: Final = (0, 0)
 SESSION_ENDED: Final = (70, 71, 106)
 FINAL_EPOCH: Final = -1
@@ -26,6 +34,17 @@ class Followed:
         self.place, self.offset = place, offset
         self.epoch = -1
         self.ends: tuple[int, int, int] | None = None
+        """Log start, high watermark and last stable offset; None: not heard yet under this leader epoch."""
+        self.own = 0
+        """The appends of this process in a row."""
+        self.rest: asyncio.TimerHandle | None = None
+
+    def wake(self) -> None:
+        """End its rest."""
+        self.own = 0
+        if self.rest is not None:
+            self.rest.cancel()
+            self.rest = None
 
 
 class Broker:
@@ -106,7 +125,7 @@ class Broker:
             if code:
                 following.lost(part.place, self, code)
             elif part.high_watermark >= followed.offset:  # otherwise the other Fetch was quicker
-                if part.high_watermark > followed.offset:
+                if part.high_watermark > followed.offset or part.batches:  # an append may have told of the end
                     self._changed[part.place] = followed
                 following.heard(followed, part)
         return int(session_id) or None
@@ -134,18 +153,60 @@ class Following:
         """Begin to follow from a log end that the caller knows; news that is there already comes at once."""
         if place in self._followed:
             return
-        followed = self._followed[place] = Followed(place, offset)
-        leader = self.cluster.known_leader(place)
+        self._followed[place] = Followed(place, offset)
+        self._begin(self._followed[place])
+
+    def _begin(self, followed: Followed) -> None:
+        leader = self.cluster.known_leader(followed.place)
         if leader is None or self._tasks is None:
-            self._lose(place, 0)
+            self._lose(followed.place, 0)
         else:
             self._place(followed, leader)
 
     def unfollow(self, place: Place) -> None:
-        if self._followed.pop(place, None) is not None:
+        followed = self._followed.pop(place, None)
+        if followed is not None:
+            followed.wake()
             self._lost.pop(place, None)
-            for broker in self._brokers.values():
-                broker.remove(place)
+            self._remove(place)
+
+    def _remove(self, place: Place) -> None:
+        for broker in self._brokers.values():
+            broker.remove(place)
+
+    def appended(self, place: Place, epoch: int, offset: int, end: int) -> int | None:
+        """Note records that this process has appended at an offset, by the leader of an epoch.
+
+        Returns: the last stable offset, if they continue the log as it is known, under the epoch in which it is
+        followed: nobody else has appended between. Then the long Fetch goes on behind them. Otherwise None.
+        """
+        followed = self._followed.get(place)
+        if followed is None or followed.ends is None or place in self._lost:
+            return None
+        start, high, stable = followed.ends
+        continues = epoch == followed.epoch and offset == followed.offset
+        if continues:
+            stable = end if stable == high else stable  # a transaction would begin with an offset of its own
+            followed.ends, followed.offset = (start, end, stable), end
+        if continues or end == followed.offset:  # the long Fetch was quicker
+            self._rest(followed)
+        elif followed.rest is not None:
+            self._begin(followed)
+        else:
+            followed.own = 0
+        return stable if continues else None
+
+    def _rest(self, followed: Followed) -> None:
+        """Count an append of this process, and have the partition rest from then on if there are enough."""
+        followed.own += 1
+        if followed.rest is not None:
+            followed.rest.cancel()
+        elif followed.own < IN_A_ROW:
+            return
+        else:
+            self._remove(followed.place)
+        delay_s = REST_S if followed.own < MOST_IN_A_ROW else 0.0
+        followed.rest = asyncio.get_running_loop().call_later(delay_s, self._begin, followed)
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -165,7 +226,9 @@ class Following:
             broker = self._brokers[leader.node] = Broker(self, leader.node)
             self._tasks.create_task(broker.long())
             self._tasks.create_task(broker.short())
-        followed.epoch = leader.epoch
+        if leader.epoch != followed.epoch:
+            followed.epoch, followed.ends = leader.epoch, None
+        followed.wake()
         broker.add(followed)
 
     def _lose(self, place: Place, code: int) -> None:

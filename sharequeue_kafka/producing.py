@@ -11,6 +11,7 @@ import contextlib
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from aiokafka.codec import lz4_encode
@@ -42,6 +43,16 @@ class NewRecord(NamedTuple):
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
     timestamp_ms: int
+
+
+class Appended(NamedTuple):
+    """The first offset of a batch that is durable. `as_sent`: the broker gave its records no other times."""
+
+    offset: int
+    as_sent: bool
+
+
+Heard = Callable[[int, Appended], None]
 
 
 class Numbering:
@@ -84,8 +95,8 @@ async def produce(
     batches: Mapping[Place, tuple[str, bytes]],
     timeout_ms: int,
     transactional_id: str | None,
-) -> dict[Place, int | KafkaError]:
-    """Send batches, with their topics' names, to a leader; answers the first offset of each."""
+) -> dict[Place, Appended | KafkaError]:
+    """Send batches, with their topics' names, to a leader; answers where each is."""
     topics: dict[str, list[tuple[int, bytes]]] = {}
     places: dict[tuple[str, int], Place] = {}
     for place, (name, batch) in batches.items():
@@ -97,9 +108,9 @@ async def produce(
     except KafkaError as error:
         return dict.fromkeys(batches, error)
     return {
-        places[name, partition]: KafkaError.of(code, at=f"{name}-{partition}") if code else offset
+        places[name, partition]: KafkaError.of(code, at=f"{name}-{partition}") if code else Appended(offset, stamp < 0)
         for name, partitions in answer.topics
-        for partition, code, offset, *_ in partitions
+        for partition, code, offset, stamp, *_ in partitions
     }
 
 
@@ -108,11 +119,14 @@ class Call:
 
     def __init__(self, records: Sequence[NewRecord], source: Any = None) -> None:
         self.records, self.source = records, source
-        self.size = sum([len(key or b"") + len(value or b"") for key, value, _, _ in records])
         self.alone = False
         loop = asyncio.get_running_loop()
         self.came = loop.time()
         self.offset: asyncio.Future[int] = loop.create_future()
+
+    @cached_property
+    def size(self) -> int:
+        return sum([len(key or b"") + len(value or b"") for key, value, _, _ in self.records])
 
 
 class Line:
@@ -131,7 +145,7 @@ class Line:
             call = self.waiting.popleft()
             if not call.offset.done():
                 taken.append(call)
-                size += call.size
+                size += call.size if self.waiting else 0
             if call.alone:
                 break
         return taken
@@ -142,14 +156,15 @@ class IdempotentProducer:
 
     Args:
         timeout_ms: how long a call is tried. One that has waited behind another append has at least a third of that.
-        sent: receives each batch before it is sent, with the sources of its calls.
+        sent: receives each batch before it is sent, with the sources of its calls. What it returns hears where the
+            batch is, with the epoch of its leader as it was known, before the callers go on.
     """
 
     def __init__(
         self,
         cluster: KafkaCluster,
         timeout_ms: int = 30_000,
-        sent: Callable[[Place, bytes, list[Any]], None] = lambda *_: None,
+        sent: Callable[[Place, bytes, list[Any]], Heard] = lambda *_: lambda *_: None,
     ) -> None:
         self._cluster, self._timeout_ms, self._sent = cluster, timeout_ms, sent
         self._lines: dict[Place, Line] = {}
@@ -192,6 +207,7 @@ class IdempotentProducer:
         waited_ms = 1000 * (asyncio.get_running_loop().time() - calls[0].came)
         patience, doubt = Patience(max(self._timeout_ms - waited_ms, self._timeout_ms / 3)), None
         numbering: Numbering | None = None
+        heard: Heard
         batch, sent, moved = b"", False, False
         fault = KafkaError.unreached(self._cluster.settings.bootstrap_servers, "within the time of an append")
         while True:
@@ -202,9 +218,9 @@ class IdempotentProducer:
                         numbering = await self._numbers()
                         records = [record for call in calls for record in call.records]
                         batch = encode(records, numbering, place, False)
-                        self._sent(place, batch, [call.source for call in calls])
+                        heard = self._sent(place, batch, [call.source for call in calls])
                     sent = True
-                    offset = await self._sender(leader).send(place, leader.name, batch)
+                    appended = await self._sender(leader).send(place, leader.name, batch)
             except TimeoutError:
                 self._end(numbering)
                 doubt = doubt or (self._cluster.silent() if sent else None)
@@ -226,10 +242,12 @@ class IdempotentProducer:
                     return
                 moved = error.code in NOT_LEADER or error.code < 0
             else:
+                offset = appended.offset
                 for call in calls:
                     if not call.offset.done():
                         call.offset.set_result(offset)
                     offset += len(call.records)
+                heard(leader.epoch, appended)
                 return
 
     async def _leader(self, place: Place, moved: bool) -> Leader:
@@ -283,11 +301,11 @@ class Sender:
 
     def __init__(self, cluster: KafkaCluster, node: int, timeout_ms: int) -> None:
         self._cluster, self._node, self._timeout_ms = cluster, node, timeout_ms
-        self._waiting: dict[Place, tuple[str, bytes, asyncio.Future[int]]] = {}
+        self._waiting: dict[Place, tuple[str, bytes, asyncio.Future[Appended]]] = {}
         self.task: asyncio.Task[None] | None = None
 
-    async def send(self, place: Place, name: str, batch: bytes) -> int:
-        outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    async def send(self, place: Place, name: str, batch: bytes) -> Appended:
+        outcome: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         self._waiting[place] = (name, batch, outcome)
         if self.task is None or self.task.done():
             self.task = asyncio.create_task(self._run())

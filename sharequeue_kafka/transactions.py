@@ -197,7 +197,7 @@ class Lane:
                 if isinstance(found, KafkaError):
                     faults[place] = found
                 else:
-                    offsets[place] = found
+                    offsets[place] = found.offset
             if len(offsets) == len(batches):
                 return offsets
             fault = next((each for each in faults.values() if not each.retriable), None)

@@ -188,3 +188,42 @@ def test_news_of_followed_partitions(kafka: Brokers) -> None:
             running.cancel()
 
     asyncio.run(play())
+
+
+def test_the_long_fetch_goes_on_behind_an_append_of_this_process(kafka: Brokers) -> None:
+    """The answer of the append comes first; otherwise the long Fetch would bring its records again and again."""
+
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster, foreign(kafka) as producer:
+            name, (place,) = await new_topic(cluster)
+            heard, answered, known = asyncio.Event(), asyncio.Event(), asyncio.Event()
+            behind: asyncio.Queue[int] = asyncio.Queue()
+            send = cluster.send
+
+            async def held(node: int, request: Any, purpose: str = "") -> object:
+                if purpose not in ("long", "short"):
+                    return await send(node, request, purpose)
+                for _, partitions, _ in request.values[7]:
+                    for _, _, offset, *_ in partitions:
+                        behind.put_nowait(offset)
+                answer = await send(node, request, purpose)
+                if heard.is_set():
+                    answered.set()
+                    await known.wait()
+                return answer
+
+            cluster.send = held  # type: ignore[method-assign]
+            following = Following(cluster, lambda _: heard.set())
+            running = asyncio.create_task(following.run())
+            following.follow(place, 0)
+            async with asyncio.timeout(DEADLINE_S):
+                await heard.wait()
+                await producer.send_and_wait(name, b"own")
+                await answered.wait()
+                assert following.appended(place, 0, 0, 1) == 1
+                known.set()
+                while await behind.get() != 1:
+                    pass
+            running.cancel()
+
+    asyncio.run(play())

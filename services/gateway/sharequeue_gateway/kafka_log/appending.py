@@ -17,7 +17,7 @@ from sharequeue_gateway.record_log.store import Connection
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_kafka.cluster import KafkaCluster, Place
 from sharequeue_kafka.errors import KafkaError
-from sharequeue_kafka.producing import IdempotentProducer
+from sharequeue_kafka.producing import Heard, IdempotentProducer
 
 
 class KeyOutcome(msgspec.Struct, frozen=True):
@@ -67,21 +67,19 @@ def _known(result: AppendResult) -> AppendResult:
 
 
 class KafkaAppends:
-    """The `Appends` of Kafka. `appended`: as in AppendOnce. `sent`: as in KafkaReads."""
+    """The `Appends` of Kafka. `sent`: as in IdempotentProducer."""
 
     def __init__(
         self,
         database: LogDatabase,
         cluster: KafkaCluster,
         once: AppendOnce,
-        appended: Callable[[str, int, int, int], None],
-        sent: Callable[[Place, bytes, list[PartitionAppend]], None],
+        sent: Callable[[Place, bytes, list[PartitionAppend]], Heard],
         deadline_s: float,
     ) -> None:
         self._database = database
         self._once = once
-        self._appended = appended
-        self._producer = IdempotentProducer(cluster, timeout_ms=int(deadline_s * 1000), sent=sent)
+        self._producer = IdempotentProducer(cluster, int(deadline_s * 1000), sent)
         self.elsewhere: Elsewhere | None = None
         """Nothing asks it: appends of several gateways to one partition do not collide in Kafka."""
 
@@ -108,11 +106,9 @@ class KafkaAppends:
     async def _plain(self, append: PartitionAppend) -> int:
         place = Place(append.topic_id, append.partition)
         try:
-            offset = await self._producer.append(place, new_records(append), append)
+            return await self._producer.append(place, new_records(append), append)
         except KafkaError as fault:
             raise append_error(fault) from fault
-        self._appended(*place, offset + len(append.tails), len(append.tails))
-        return offset
 
     async def _keyed(self, appends: Sequence[PartitionAppend], key: IdempotencyKey) -> AppendResult:
         outcome = KeyOutcome(

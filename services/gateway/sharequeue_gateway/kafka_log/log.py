@@ -96,15 +96,13 @@ class KafkaRecordLog:
         """The log starts that moved since the last `apply_retention`."""
         finish = {Kind.KEYED: keep_keyed, Kind.LETTERS: note_letters, Kind.REDRIVEN: note_letters}
         self.once: Final = AppendOnce(database, cluster, name, finish, self._appended, DEADLINE_S)
-        self.appender: Final = KafkaAppends(
-            database, cluster, self.once, self._appended, self.reads.sent, 0.75 * DEADLINE_S
-        )
+        self.appender: Final = KafkaAppends(database, cluster, self.once, self.reads.sent, 0.75 * DEADLINE_S)
         self.dead_letters: Final = KafkaDeadLetters(database, self.once)
         self._to_look_at: set[TopicIdPartition] = set()
         self._look: asyncio.Task[None] | None = None
 
     def _appended(self, topic_id: str, partition: int, log_end_offset: int, records: int) -> None:
-        """Records that this gateway appended are durable."""
+        """Records that this gateway appended with an intent are durable."""
         self.hear_of(topic_id, partition, log_end_offset)
         self._listener.appended(topic_id, partition, log_end_offset, records)
 

@@ -3,7 +3,8 @@
     Following ──▶ learn ──▶ memory (ends, recent batches) ──▶ LogListener: fetches that wait wake up
     read ──▶ memory, or one Fetch at each offset ──▶ memory
 
-The records of a batch that this gateway has sent are not read: memory has the bytes that they were made of.
+The records of a batch that this gateway has sent are not read: memory has the bytes that they were made of. If the
+answer of its append says that nothing else is new in the log, the batch itself is not read either.
 
 A reader of committed records has other batches: without those of aborted transactions, up to the last stable offset.
 Memory keeps them as another partition, whose number is the complement (`~partition`). Its log end is the last stable
@@ -14,6 +15,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -31,6 +33,7 @@ from sharequeue_kafka.cluster import KafkaCluster, LogOffset, Place
 from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
 from sharequeue_kafka.fetching import FetchedPart, Fetching
 from sharequeue_kafka.following import Following
+from sharequeue_kafka.producing import Appended, Heard
 
 GONE: Final = ("UNKNOWN_TOPIC_ID", "UNKNOWN_TOPIC_OR_PARTITION")
 NO_OFFSETS: Final = Offsets(0, 0, 0)
@@ -108,14 +111,31 @@ class KafkaReads:
         if changed:
             self._listener.changed(*place, start, self.cache.log_end_offset(place))
 
-    def sent(self, place: TopicIdPartition, batch: bytes, appends: list[PartitionAppend]) -> None:
+    def sent(self, place: Place, batch: bytes, appends: list[PartitionAppend]) -> Heard:
         """Remember a batch that goes to Kafka, made of these appends, for when it comes back."""
         self._sent.pop(place, None)
         tails = [tail for append in appends for tail in append.tails]
-        if len(batch) <= MOST_SENT_BYTES and reads_as_sent(tails):
-            self._sent[place] = Sent(batch, tails, max(append.max_timestamp_ms for append in appends))
+        sent = Sent(batch, tails, max(append.max_timestamp_ms for append in appends))
+        as_sent = reads_as_sent(tails)
+        if as_sent and len(batch) <= MOST_SENT_BYTES:
+            self._sent[place] = sent
         if len(self._sent) > MOST_SENT:
             del self._sent[next(iter(self._sent))]
+        return partial(self._appended, place, sent, as_sent)
+
+    def _appended(self, place: Place, sent: Sent, as_sent: bool, epoch: int, appended: Appended) -> None:
+        """A batch is durable, by the leader of this epoch. If nothing else is new in its log, memory has it now."""
+        offset, end = appended.offset, appended.offset + len(sent.tails)
+        stable = None
+        if as_sent and appended.as_sent and self._values(place.topic_id) in JSON:
+            stable = self.following.appended(place, epoch, offset, end)
+        if stable is not None:
+            self.truncations.note(place, [Last(epoch, end)])
+            self.cache.add(place, RecordBatch.encode(offset, sent.tails, sent.max_timestamp_ms), end)
+            self.cache.set_ends(_committed(place), -1, stable)
+        elif self.cache.log_end_offset(place) >= 0:
+            self.cache.set_ends(place, -1, end)
+        self._listener.appended(*place, end, len(sent.tails))
 
     def _moved(self, part: FetchedPart) -> None:
         """A log that is followed has news."""

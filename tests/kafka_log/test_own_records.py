@@ -1,0 +1,349 @@
+"""Records of a gateway's own appends, which it has from the answers, and what else may happen in their logs."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sharequeue_gateway.kafka_log import reading
+from sharequeue_gateway.kafka_log.log import KafkaRecordLog
+from sharequeue_gateway.kafka_log.truncations import Last
+from sharequeue_gateway.record_log.log import PartitionAppend, ReadResult
+from sharequeue_gateway.record_log.record_batch import RecordBatch
+
+from sharequeue.repeats import Every
+from sharequeue_kafka import following, requests
+from sharequeue_kafka.cluster import KafkaCluster, Place
+from sharequeue_kafka.errors import KafkaError
+from tests.kafka_log.brokers import Brokers
+from tests.kafka_log.clusters import cluster_of, foreign, read
+from tests.kafka_log.record_logs import open_log
+from tests.kafka_log.test_record_log import (
+    DEADLINE_S,
+    LIMITS,
+    heard_of,
+    replicas_of,
+    run,
+    topic_of,
+    values,
+)
+from tests.storage.record_logs import Heard
+
+
+@pytest.fixture(scope="module")
+def database(new_database: Callable[[], str]) -> str:
+    return new_database()
+
+
+@pytest.fixture
+def came_back(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The first offsets of the batches that Kafka sent, or some of them."""
+    firsts: list[int] = []
+    read_batches = reading.read_batches
+
+    def counted(*arguments: Any) -> Any:
+        for batch in read_batches(*arguments):
+            firsts.append(batch.first_offset)
+            yield batch
+
+    monkeypatch.setattr(reading, "read_batches", counted)
+    return firsts
+
+
+@pytest.fixture
+def long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rest ends only where another client has appended."""
+    monkeypatch.setattr(following, "REST_S", 10 * DEADLINE_S)
+    monkeypatch.setattr(following, "MOST_IN_A_ROW", 1_000_000)
+
+
+async def append(log: KafkaRecordLog, place: Place, *numbers: int) -> list[int]:
+    """Append each number as a batch. Returns: their offsets."""
+    offsets: list[int] = []
+    for number in numbers:
+        tails = [b',"timestamp_ms":5,"key":null,"value":%d}' % number]
+        offsets += (await log.appender.append([PartitionAppend(*place, tails, 5)])).base_offsets
+    return offsets
+
+
+async def rest(log: KafkaRecordLog, place: Place, end: int = 0) -> int:
+    """Have a partition rest: append its log end as a number, again and again. Returns: its log end."""
+    await log.learn_ends([place])
+    followed = log.reads.following._followed[place]
+    async for _ in Every(0.01, at_once=True):
+        if followed.ends is not None:
+            break
+    while followed.rest is None:
+        await append(log, place, end)
+        end += 1
+    return end
+
+
+async def in_sync(cluster: KafkaCluster, place: Place) -> list[int]:
+    """The replicas of a partition that are in sync."""
+    answer = await cluster.send_any(requests.METADATA([(place.topic_id, None, {})], False, False))
+    replicas: list[int] = answer[4][0][4][place.partition][5]
+    return replicas
+
+
+def in_memory(log: KafkaRecordLog, place: Place, offset: int, committed: bool = False) -> ReadResult[RecordBatch]:
+    found = log.read_cached(*place, offset, *LIMITS, committed)
+    assert found is not None
+    return found
+
+
+@pytest.mark.usefixtures("long_rests")
+def test_a_partition_to_which_this_gateway_alone_appends_is_not_fetched(
+    kafka: Brokers, database: str, came_back: list[int]
+) -> None:
+    async def play() -> None:
+        _, place = await topic_of(kafka)
+        heard = Heard()
+        async with open_log(kafka, database, heard) as log:
+            end = await rest(log, place)
+            await append(log, place, *range(end, end + 20))
+            assert values(in_memory(log, place, end), end) == [(number, number) for number in range(end, end + 20)]
+            assert log.read_cached(*place, end + 20, *LIMITS, True) == ReadResult((), 0, end + 20, end + 20)
+            assert all(first < end for first in came_back)
+            assert [reported[3] for reported in heard.appends] == [1] * (end + 20), "each append once"
+
+    run(play())
+
+
+@pytest.mark.usefixtures("long_rests")
+def test_the_next_own_append_shows_that_another_client_has_appended(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        name, place = await topic_of(kafka)
+        heard = Heard()
+        async with open_log(kafka, database, heard) as log, foreign(kafka) as producer:
+            end = await rest(log, place)
+            await producer.send_and_wait(name, b'"foreign"')
+            assert await append(log, place, 7) == [end + 1]
+            assert values(await log.read(*place, end, *LIMITS), end) == [(end, "foreign"), (end + 1, 7)]
+            await producer.send_and_wait(name, b'"heard of"')
+            await heard_of(log, heard, place, end + 3)
+            assert values(await log.read(*place, end + 2, *LIMITS)) == [(end + 2, "heard of")]
+
+    run(play())
+
+
+def test_a_rest_ends_by_itself(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        name, place = await topic_of(kafka)
+        heard = Heard()
+        async with open_log(kafka, database, heard) as log, foreign(kafka) as producer:
+            end = await rest(log, place)
+            await producer.send_and_wait(name, b'"foreign"')
+            await heard_of(log, heard, place, end + 1)
+            assert values(in_memory(log, place, end), end) == [(end, "foreign")]
+
+    run(play())
+
+
+@pytest.mark.usefixtures("long_rests")
+def test_a_long_rest_is_interrupted_to_hear_of_the_log_start(
+    kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "MOST_IN_A_ROW", following.IN_A_ROW + 2)
+
+    async def play() -> None:
+        _, place = await topic_of(kafka)
+        heard = Heard()
+        async with open_log(kafka, database, heard) as log:
+            await rest(log, place)
+            await log.cluster.delete_records({place: 2})
+            await append(log, place, 7, 8)
+            while log.known_log_start(place) < 2:
+                await heard.changes.get()
+
+    run(play())
+
+
+def test_records_of_many_clients_are_read_in_order(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        name, place = await topic_of(kafka)
+        async with (
+            open_log(kafka, database) as log,
+            open_log(kafka, database) as other,
+            foreign(kafka) as producer,
+            cluster_of(kafka) as cluster,
+        ):
+
+            async def send_foreign() -> None:
+                for number in range(1000, 1040):
+                    await producer.send_and_wait(name, b"%d" % number)
+
+            async def follow(mine: KafkaRecordLog) -> list[tuple[int, int]]:
+                found: list[tuple[int, int]] = []
+                while len(found) < 140:
+                    found += values(await mine.read(*place, len(found), *LIMITS), len(found))
+                    await asyncio.sleep(0)
+                return found
+
+            one, two, *_ = await asyncio.gather(
+                follow(log),
+                follow(other),
+                append(log, place, *range(60)),
+                append(other, place, *range(100, 140)),
+                send_foreign(),
+            )
+            truth = [(each.offset, int(each.value or b"")) for each in await read(cluster, place)]
+            assert one == two == truth
+
+    run(play())
+
+
+@pytest.mark.usefixtures("long_rests")
+def test_an_open_transaction_between_own_records_bounds_readers_of_committed_ones(
+    kafka: Brokers, database: str
+) -> None:
+    async def play() -> None:
+        name, place = await topic_of(kafka)
+        heard = Heard()
+        async with open_log(kafka, database, heard) as log, foreign(kafka, transactional_id=name) as producer:
+            end = await rest(log, place)
+            await producer.begin_transaction()
+            await producer.send_and_wait(name, b'"open"')
+            await append(log, place, 7)
+            found = await log.read(*place, 0, *LIMITS, True)
+            assert (values(found)[-1], found.end_offset) == ((end - 1, end - 1), end)
+            last = await rest(log, place, end + 2)
+            await append(log, place, last)
+            assert log.read_cached(*place, end, *LIMITS, True) == ReadResult((), 0, last + 1, end)
+            await producer.commit_transaction()
+            await read(log.cluster, place, committed=True)  # its marker is written behind the answer
+            await append(log, place, last + 2)
+            await heard_of(log, heard, Place(place.topic_id, ~place.partition), last + 3)
+            committed = values(await log.read(*place, end, *LIMITS, True), end)
+            numbers = [(offset, offset) for offset in (*range(end + 2, last + 1), last + 2)]
+            assert committed == [(end, "open"), (end + 1, 7), *numbers]
+
+    run(play())
+
+
+@pytest.mark.usefixtures("long_rests")
+@pytest.mark.parametrize("moved", [0, 1])
+def test_records_by_a_leader_that_has_moved_are_read_from_it(
+    kafka: Brokers, database: str, came_back: list[int], moved: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        _, place = await topic_of(kafka)
+        heard = Heard()
+        async with open_log(kafka, database, heard) as log:
+            end = await rest(log, place)
+            producer = log.appender._producer
+            leader_of = producer._leader
+
+            async def by_next(*arguments: Any) -> Any:
+                leader = await leader_of(*arguments)
+                return leader._replace(epoch=leader.epoch + moved)
+
+            monkeypatch.setattr(producer, "_leader", by_next)
+            await append(log, place, 7)
+            assert values(await log.read(*place, end, *LIMITS), end) == [(end, 7)]
+            assert (end in came_back) == bool(moved)
+            assert log.reads.truncations._last[place] == Last(0, end + 1)
+
+    run(play())
+
+
+@pytest.mark.usefixtures("long_rests")
+def test_records_have_the_times_that_their_topic_gives_them(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        name, place = await topic_of(kafka)
+        async with open_log(kafka, database) as log:
+            end = await rest(log, place)
+            await log.cluster.incremental_alter_configs(name, {"message.timestamp.type": "LogAppendTime"})
+            time_ms = 5
+            while time_ms == 5:  # until the broker follows the setting
+                await append(log, place, 7)
+                time_ms = (await log.read(*place, end, *LIMITS)).batches[-1].max_timestamp_ms
+                end += 1
+
+    run(play())
+
+
+def test_an_append_whose_answer_is_lost_is_read_once_and_where_it_is(
+    kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        name, place = await topic_of(kafka)
+        heard = Heard()
+        async with open_log(kafka, database, heard) as log, foreign(kafka) as producer:
+            end = await rest(log, place)
+            send, lost = log.cluster.send, list[str]()
+
+            async def lose_one(node: int, request: Any, purpose: str = "") -> Any:
+                answer = await send(node, request, purpose)
+                if purpose == "produce" and not lost:
+                    lost.append(purpose)
+                    await producer.send_and_wait(name, b'"between"')
+                    raise KafkaError.silent("the broker", "its answer is lost")
+                return answer
+
+            monkeypatch.setattr(log.cluster, "send", lose_one)
+            assert await append(log, place, 7, 8) == [end, end + 2]
+            await heard_of(log, heard, place, end + 3)
+            found: list[tuple[int, Any]] = []
+            while len(found) < 3:
+                found += values(await log.read(*place, end + len(found), *LIMITS), end + len(found))
+            assert found == [(end, 7), (end + 1, "between"), (end + 2, 8)]
+            assert lost
+
+    run(play())
+
+
+def test_an_append_continues_only_a_log_that_is_followed_now(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        _, place = await topic_of(kafka)
+        async with open_log(kafka, database) as log:
+            end = await rest(log, place)
+            found = log.reads.following
+            leader = await log.cluster.leader(place)
+            found._place(found._followed[place], leader._replace(epoch=leader.epoch + 1))
+            assert found.appended(place, leader.epoch + 1, end, end + 1) is None, "where it ends now is not known"
+            found._place(found._followed[place], leader)
+            found._followed[place].ends = (0, end, end)
+            assert found.appended(place, leader.epoch, end, end + 1) == end + 1
+            found._lose(place, -1)
+            assert found.appended(place, leader.epoch, end + 1, end + 2) is None, "its broker may have begun again"
+
+    run(play())
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("long_rests")
+def test_groups_go_back_before_own_records_that_are_lost(three_brokers: Brokers, database: str) -> None:
+    """A broker that lacks them becomes the leader while the partition rests, and its log passes the old end."""
+
+    async def play() -> None:
+        restarted: asyncio.Queue[Any] = asyncio.Queue()
+        async with (
+            open_log(three_brokers, database, restarted=restarted) as log,
+            cluster_of(three_brokers) as cluster,
+        ):
+            log.appender._producer._timeout_ms = 1000 * DEADLINE_S
+            configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+            topic = await cluster.create_topic(f"cut-{uuid.uuid4().hex[:8]}", 1, 2, configs)
+            place = Place(topic.id, 0)
+            ahead, behind = await replicas_of(three_brokers, topic.name)
+            end = await rest(log, place)
+            three_brokers.kill(behind)
+            async for _ in Every(0.2):  # an append that waits is sent again, and its records are then read
+                if await in_sync(cluster, place) == [ahead]:
+                    break
+            await append(log, place, 7, 8)
+            assert values(in_memory(log, place, end), end) == [(end, 7), (end + 1, 8)]
+            three_brokers.kill(ahead)
+            three_brokers.start(behind)
+            async with foreign(three_brokers) as producer:
+                for _ in range(4):
+                    await producer.send_and_wait(topic.name, b'"new"')
+            await append(log, place, 9)
+            assert await restarted.get() == (place, end)
+            three_brokers.start(ahead)
+            new = [(end + number, "new") for number in range(4)]
+            assert values(await log.read(*place, end, *LIMITS), end) == [*new, (end + 4, 9)]
+
+    run(play(), 4 * DEADLINE_S)
