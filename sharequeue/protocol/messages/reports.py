@@ -183,7 +183,7 @@ class AttentionQuery(Request):
     """A page of groups, or one of them."""
 
     group_id: GroupId | None = None
-    """Only this group."""
+    """Only this group, if there is something to say of it."""
     page_size: PageSize = 100
     page_token: PageToken | None = None
 
