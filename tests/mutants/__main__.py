@@ -74,7 +74,6 @@ SCENARIOS = {
         "compression",
         "transaction_rules",
         "committed_cache",
-        "open_ranges",
         "backoff",
         "never_begun",
         "reasons",

@@ -1,4 +1,4 @@
-"""Faults of the rules up to where retention removes records, and of open dead letters."""
+"""Faults of the rules up to where retention removes records."""
 
 from tests.mutants.mutant import gateway
 
@@ -38,24 +38,5 @@ MUTANTS = [
             'if config["cleanup.policy"] == "none":',
         ),
         ("a topic keeps only if it says so", 'keep=config.get("retention.unsettled") == "keep"', "keep=True"),
-    ),
-    *gateway(
-        "record_log/dead_letters/open_ranges",
-        ("a redrive behind a range leaves its end open", "            break\n", "            pass\n"),
-        (
-            "what lies before a closed one stays open",
-            "        if position < first_offset:\n",
-            "        if position > first_offset:\n",
-        ),
-        (
-            "what lies behind the last closed one stays open",
-            "    if position <= opened.last_offset:\n",
-            "    if False:\n",
-        ),
-        (
-            "a range that was closed in part is not open twice",
-            "position = max(position, last_offset + 1)",
-            "position = last_offset",
-        ),
     ),
 ]

@@ -78,9 +78,12 @@ class Scene:
         return (await self.log.dead_letters.open_counts(group or self.group)).get((self.topic, 0), 0)
 
     async def ranges(self) -> list[tuple[int, int]]:
+        """The open ones in the dead-letter topic, by their rows."""
         rows = await self.connection.fetch(
-            """SELECT first_offset, last_offset FROM log.open_dead_letters WHERE letter_topic_id = $1
-               ORDER BY first_offset""",
+            """SELECT min(letter_offset), max(letter_offset) FROM (
+                 SELECT letter_offset, letter_offset - row_number() OVER (ORDER BY letter_offset) AS same
+                 FROM log.dead_letter_sources WHERE letter_topic_id = $1 AND open) numbered
+               GROUP BY same ORDER BY 1""",
             self.queue,
         )
         return [tuple(row) for row in rows]
@@ -110,7 +113,7 @@ async def test_od_101_what_is_written_is_open_until_it_is_redriven(module_databa
         await it.write(10, 11, 12)
         await it.write(13)
         assert await it.open() == 4
-        assert await it.ranges() == [(0, 3)], "what follows makes the range longer"
+        assert await it.ranges() == [(0, 3)]
         assert await it.redrive(1) == 1
         assert (await it.open(), await it.ranges()) == (3, [(0, 0), (2, 3)])
         assert await it.redrive(0, 1, 3) == 2

@@ -110,9 +110,8 @@ def _dead_letters() -> None:
     """`dead_letter_keys`: records that have a dead letter. The key of a closed one says how it ended: `new_*` is the
     place of its redriven record, `consumer_group` the group that finished it in its topic; it was dropped if both are
     null and `closed_at` is not. `parked_dead_letters`: letters that their topic refuses. `dead_letter_writers`: the
-    last leader epoch that wrote letters of a share-partition. A letter is open until it is redriven or removed.
-    `dead_letter_sources`: the record of each letter. `keeps`: cleaning keeps the record, because the open letter has no
-    copy of it."""
+    last leader epoch that wrote letters of a share-partition. `dead_letter_sources`: each letter, with its record. It
+    is `open` until it is closed. `keeps`: cleaning keeps the record, because the open letter has no copy of it."""
     execute("""
         CREATE TABLE log.dead_letter_keys (
             group_id text NOT NULL,
@@ -146,16 +145,6 @@ def _dead_letters() -> None:
             leader_epoch int NOT NULL,
             PRIMARY KEY (group_id, topic_id, partition)
         ) WITH (fillfactor = 50);
-        CREATE TABLE log.open_dead_letters (
-            letter_topic_id uuid NOT NULL,
-            letter_partition int NOT NULL,
-            first_offset bigint NOT NULL,
-            last_offset bigint NOT NULL,
-            group_id text NOT NULL,
-            topic_id uuid NOT NULL,
-            partition int NOT NULL,
-            PRIMARY KEY (letter_topic_id, letter_partition, first_offset)
-        );
         CREATE TABLE log.open_dead_letter_counts (
             group_id text NOT NULL,
             topic_id uuid NOT NULL,
@@ -173,11 +162,14 @@ def _dead_letters() -> None:
             letter_partition int NOT NULL,
             letter_offset bigint NOT NULL,
             keeps boolean NOT NULL DEFAULT true,
+            open boolean NOT NULL DEFAULT true,
             PRIMARY KEY (topic_id, partition, record_offset, group_id, delivery_count,
                          letter_topic_id, letter_partition, letter_offset)
         );
         CREATE INDEX dead_letter_sources_by_letter
         ON log.dead_letter_sources (letter_topic_id, letter_partition, letter_offset);
+        CREATE INDEX dead_letter_sources_open
+        ON log.dead_letter_sources (letter_topic_id, letter_partition, group_id, letter_offset) WHERE open;
         CREATE INDEX dead_letter_sources_kept
         ON log.dead_letter_sources (topic_id, partition, record_offset) WHERE keeps;
     """)

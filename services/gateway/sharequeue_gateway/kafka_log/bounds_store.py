@@ -9,7 +9,7 @@ from typing import Any
 
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.dead_letters import dead_letter_sources, open_dead_letters
+from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.log import Removed
 from sharequeue_gateway.record_log.removing import readers_store
 from sharequeue_gateway.record_log.removing.readers import Reader, Readers
@@ -37,7 +37,6 @@ async def note(connection: Any, ends: Ends) -> list[tuple[str, Removed]]:
                 continue
             unfinished = await readers_store.count_removed(connection, topic_id, partition, before, start)
             await dead_letter_sources.leave(connection, topic_id, {partition: start})
-            await open_dead_letters.leave(connection, topic_id, {partition: start})
             moved.append((topic_id, Removed(partition, start, end, unfinished)))
         await connection.execute(
             """UPDATE log.partitions p SET log_start_offset = greatest(p.log_start_offset, t.log_start),

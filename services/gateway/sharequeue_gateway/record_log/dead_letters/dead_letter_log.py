@@ -1,8 +1,6 @@
 """Dead letters on PostgreSQL: the leader epochs of writers, the keys that prevent duplicates, and the parking table."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby, islice
 from typing import Any, Final
 
 from sharequeue.protocol.errors import NotLeaderOrFollower
@@ -105,13 +103,16 @@ async def _close(
         consumer_group,
         *columns_of(redriven_to or [(None, None, None)] * len(keys), 3),
     )
-    in_topics = [key for key in keys if not key.delivery_count]
-    await dead_letter_sources.closed(connection, in_topics)
-    closed = await _unpark(connection, [key for key in keys if key.delivery_count])
-    for (group_id, *place), of_place in groupby(sorted(in_topics), key=lambda key: key.source):
-        offsets = [OffsetRange(key.offset, key.offset) for key in of_place]
-        closed += await open_dead_letters.close(connection, (place[0], place[1]), offsets, group_id)
-    await open_dead_letters.subtract(connection, closed)
+    if parked := [key for key in keys if key.delivery_count]:
+        await connection.execute(
+            """DELETE FROM log.parked_dead_letters p
+               USING unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])
+                 AS t(group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
+               WHERE (p.group_id, p.topic_id, p.partition, p.record_offset, p.delivery_count)
+                 = (t.group_id, t.topic_id, t.partition, t.record_offset, t.delivery_count)""",
+            *_key_columns(parked),
+        )
+    await dead_letter_sources.close(connection, keys)
 
 
 async def note_written(
@@ -130,30 +131,11 @@ async def note_written(
         await _close(connection, [row.key for row in rows], None, places)
     else:
         await dead_letter_sources.point(connection, rows, places)
-        last_offset = first_offset + len(rows) - 1
-        await open_dead_letters.write(connection, rows[0].source, (topic_id, partition), first_offset, last_offset)
 
 
 def letters_of(keys: Iterable[DeadLetterKey]) -> set[TopicIdPartition]:
     """The partitions of closed dead letters that are in a topic: the key of a parked one names its record."""
     return {(key.source.topic_id, key.source.partition) for key in keys if not key.delivery_count}
-
-
-async def _unpark(connection: Connection, keys: Sequence[DeadLetterKey]) -> Counter[SharePartitionKey]:
-    """Remove parked dead letters. Returns: how many there were, by the share-partition of their records."""
-    if not keys:
-        return Counter()
-    await dead_letter_sources.unparked(connection, keys)
-    rows = await connection.fetch(
-        """DELETE FROM log.parked_dead_letters p
-           USING unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])
-             AS t(group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
-           WHERE (p.group_id, p.topic_id, p.partition, p.record_offset, p.delivery_count)
-             = (t.group_id, t.topic_id, t.partition, t.record_offset, t.delivery_count)
-           RETURNING p.group_id, p.topic_id, p.partition""",
-        *_key_columns(keys),
-    )
-    return Counter(SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows)
 
 
 class DeadLetterLog:
@@ -218,15 +200,14 @@ class DeadLetterLog:
     async def finish(self, group_id: str, letter_topic_id: str, consumer_group: str) -> int:
         """Close dead letters of a group that another group has durably finished in their topic, up to
         FINISHED_AT_ONCE. Returns: how many."""
-        async with self._database.connection() as connection:
-            ranges = await open_dead_letters.finished_by(connection, group_id, letter_topic_id, consumer_group)
-        keys = (
-            DeadLetterKey(SharePartitionKey(group_id, letter_topic_id, partition), CLOSED, offset, 0)
-            for partition, first_offset, last_offset in ranges
-            for offset in range(first_offset, last_offset + 1)
+        places: list[tuple[int, int]] = await self._database.query(
+            dead_letter_sources.finished_by, group_id, letter_topic_id, consumer_group, FINISHED_AT_ONCE
         )
-        some = list(islice(keys, FINISHED_AT_ONCE))
-        return await self.close(some, consumer_group) if some else 0
+        keys = [
+            DeadLetterKey(SharePartitionKey(group_id, letter_topic_id, partition), CLOSED, offset, 0)
+            for partition, offset in places
+        ]
+        return await self.close(keys, consumer_group) if keys else 0
 
     async def outcomes(self, keys: Sequence[DeadLetterKey]) -> Mapping[DeadLetterKey, LetterOutcome]:
         """Return how those of the dead letters ended that are closed."""
@@ -255,17 +236,16 @@ class DeadLetterLog:
         async with self._database.connection() as connection, connection.transaction():
             source = rows[0].source
             await lead(connection, source, leader_epoch)
-            new = await connection.fetch(
+            await connection.execute(
                 """INSERT INTO log.parked_dead_letters
                      (group_id, topic_id, partition, record_offset, delivery_count, cause, record)
                    SELECT $1, $2, $3, * FROM unnest($4::bigint[], $5::int[], $6::text[], $7::bytea[])
-                   ON CONFLICT DO NOTHING RETURNING 1""",
+                   ON CONFLICT DO NOTHING""",
                 *source,
                 *columns_of([(row.offset, row.delivery_count, row.cause, row.tail) for row in rows], 4),
             )
             place = (source.topic_id, source.partition, dead_letter_sources.PARKED)
             await dead_letter_sources.point(connection, rows, [place] * len(rows))
-            await open_dead_letters.add(connection, source, len(new))
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicIdPartition, Parked]:
         """Return how many dead letters of a group are parked, by the partition of their records."""

@@ -1,26 +1,29 @@
-"""The SQL of `log.dead_letter_sources`: where the dead letters of a record are.
+"""The SQL of `log.dead_letter_sources`: a row for each dead letter, with its place and that of its record.
+
+`open`: the dead letter is not closed: it was not redriven, dropped, or finished by the group that consumes its topic.
 
 A row is written in the transaction that writes its dead letter, so before the group's floor passes the record. It goes
-when the dead letter leaves its topic. A parked dead letter has no place in a topic: PARKED is its offset.
+when the dead letter leaves its topic. Rows of a partition of a dead-letter topic change under its lock. A parked dead
+letter has no place in a topic: PARKED is its offset, and its row goes when it is closed.
 
-`keeps`: the dead letter has no copy, so cleaning keeps the record. That ends when the dead letter is closed, and the
-row goes when the record leaves the log. A row whose dead letter was deleted keeps nothing: the log start of the
-dead-letter topic says so.
+`keeps`: the dead letter is open and has no copy, so cleaning keeps the record, until it leaves the log otherwise.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_gateway.record_log.dead_letters import open_dead_letters
 from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow
-from sharequeue_gateway.record_log.store import Connection, columns_of
+from sharequeue_gateway.record_log.store import Connection, columns_of, rows_in
 
 PARKED: Final = -1
 
 
 async def point(connection: Connection, rows: Sequence[DeadLetterRow], letters: Sequence[tuple[str, int, int]]) -> None:
-    """Note where dead letters are. `letters`: topic id, partition and offset of each."""
-    await connection.execute(
+    """Dead letters of one share-partition are written, and open. `letters`: topic id, partition and offset of each."""
+    status: str = await connection.execute(
         """INSERT INTO log.dead_letter_sources
              (group_id, topic_id, partition, record_offset, delivery_count, keeps,
               letter_topic_id, letter_partition, letter_offset)
@@ -30,6 +33,7 @@ async def point(connection: Connection, rows: Sequence[DeadLetterRow], letters: 
         *columns_of([(*row.source, row.offset, row.delivery_count, not row.copied) for row in rows], 6),
         *columns_of(letters, 3),
     )
+    await open_dead_letters.add(connection, rows[0].source, rows_in(status))
 
 
 class Pointer(NamedTuple):
@@ -55,29 +59,48 @@ async def pointers(connection: Connection, source: SharePartitionKey, offsets: S
     return [Pointer(*row) for row in rows]
 
 
-async def closed(connection: Connection, keys: Sequence[DeadLetterKey]) -> None:
-    """Dead letters are closed: they keep no record. `keys`: the place of each in its topic."""
-    await connection.execute(
-        """UPDATE log.dead_letter_sources s SET keeps = false
+async def close(connection: Connection, keys: Sequence[DeadLetterKey]) -> None:
+    """Dead letters are closed. `keys`: the place of each in its topic, or of the record of a parked one.
+    Call it last in a transaction."""
+    rows: list[Any] = await connection.fetch(
+        """UPDATE log.dead_letter_sources s SET open = false, keeps = false
            FROM unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[])
              AS t(group_id, topic_id, partition, letter_offset)
-           WHERE s.keeps AND s.letter_topic_id = t.topic_id AND s.letter_partition = t.partition
-             AND s.letter_offset = t.letter_offset AND s.group_id = t.group_id""",
-        *columns_of([(*key.source, key.offset) for key in keys], 4),
+           WHERE s.open AND s.letter_topic_id = t.topic_id AND s.letter_partition = t.partition
+             AND s.letter_offset = t.letter_offset AND s.group_id = t.group_id
+           RETURNING s.group_id, s.topic_id, s.partition""",
+        *columns_of([(*key.source, key.offset) for key in keys if not key.delivery_count], 4),
     )
+    if parked := [key for key in keys if key.delivery_count]:
+        rows += await connection.fetch(
+            """DELETE FROM log.dead_letter_sources s
+               USING unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[], $5::int[])
+                 AS t(group_id, topic_id, partition, record_offset, delivery_count)
+               WHERE s.topic_id = t.topic_id AND s.partition = t.partition AND s.record_offset = t.record_offset
+                 AND s.group_id = t.group_id AND s.delivery_count = t.delivery_count AND s.letter_offset = $6
+               RETURNING s.group_id, s.topic_id, s.partition""",
+            *columns_of([(*key.source, key.offset, key.delivery_count) for key in parked], 5),
+            PARKED,
+        )
+    fewer = Counter(SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows)
+    await open_dead_letters.subtract(connection, fewer)
 
 
-async def unparked(connection: Connection, keys: Sequence[DeadLetterKey]) -> None:
-    """Parked dead letters are closed."""
-    await connection.execute(
-        """DELETE FROM log.dead_letter_sources s
-           USING unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[], $5::int[])
-             AS t(group_id, topic_id, partition, record_offset, delivery_count)
-           WHERE s.topic_id = t.topic_id AND s.partition = t.partition AND s.record_offset = t.record_offset
-             AND s.group_id = t.group_id AND s.delivery_count = t.delivery_count AND s.letter_offset = $6""",
-        *columns_of([(*key.source, key.offset, key.delivery_count) for key in keys], 5),
-        PARKED,
+async def finished_by(
+    connection: Connection, group_id: str, letter_topic_id: str, consumer_group: str, most: int
+) -> list[tuple[int, int]]:
+    """Partition and offset of open dead letters of a group that lie below the floor of another group."""
+    rows = await connection.fetch(
+        """SELECT s.letter_partition, s.letter_offset FROM log.readers r JOIN log.dead_letter_sources s
+             ON s.letter_topic_id = r.topic_id AND s.letter_partition = r.partition
+               AND s.letter_offset >= 0 AND s.letter_offset < r.floor
+           WHERE r.topic_id = $1 AND r.group_id = $2 AND s.group_id = $3 AND s.open ORDER BY 1, 2 LIMIT $4""",
+        letter_topic_id,
+        consumer_group,
+        group_id,
+        most,
     )
+    return [(row[0], row[1]) for row in rows]
 
 
 async def lowest(connection: Connection, topic_id: str, log_starts: Mapping[int, int]) -> dict[int, int]:
@@ -90,15 +113,11 @@ async def lowest(connection: Connection, topic_id: str, log_starts: Mapping[int,
         """SELECT t.partition, (
              SELECT s.record_offset FROM log.dead_letter_sources s
              WHERE s.topic_id = $1 AND s.partition = t.partition AND s.record_offset >= t.log_start AND s.keeps
-               AND (s.letter_offset = $4 OR EXISTS (
-                 SELECT FROM log.partitions l WHERE l.topic_id = s.letter_topic_id AND l.partition = s.letter_partition
-                   AND NOT l.deleted AND l.log_start_offset <= s.letter_offset))
              ORDER BY s.record_offset LIMIT 1)
            FROM unnest($2::int[], $3::bigint[]) AS t(partition, log_start)""",
         topic_id,
         list(log_starts),
         list(log_starts.values()),
-        PARKED,
     )
     return {row[0]: row[1] for row in rows if row[1] is not None}
 
@@ -106,15 +125,31 @@ async def lowest(connection: Connection, topic_id: str, log_starts: Mapping[int,
 async def leave(connection: Connection, topic_id: str, log_starts: Mapping[int, int]) -> None:
     """The log starts of these partitions have moved up: dead letters below them are gone, and what lies below them is
     kept no more."""
-    for below in (
-        "s.topic_id = $1 AND s.partition = t.partition AND s.record_offset < t.log_start AND s.keeps",
-        "s.letter_topic_id = $1 AND s.letter_partition = t.partition AND s.letter_offset < t.log_start"
-        f" AND s.letter_offset > {PARKED}",
-    ):
-        await connection.execute(
-            f"""DELETE FROM log.dead_letter_sources s USING unnest($2::int[], $3::bigint[]) AS t(partition, log_start)
-                WHERE {below}""",
-            topic_id,
-            list(log_starts),
-            list(log_starts.values()),
-        )
+    await connection.execute(
+        """UPDATE log.dead_letter_sources s SET keeps = false
+           FROM unnest($2::int[], $3::bigint[]) AS t(partition, log_start)
+           WHERE s.topic_id = $1 AND s.partition = t.partition AND s.record_offset < t.log_start AND s.keeps""",
+        topic_id,
+        list(log_starts),
+        list(log_starts.values()),
+    )
+    below = ((partition, 0, log_start - 1) for partition, log_start in log_starts.items())
+    await remove(connection, topic_id, below)
+
+
+async def remove(connection: Connection, letter_topic_id: str, ranges: Iterable[tuple[int, int, int]]) -> None:
+    """Dead letters have left their topic. `ranges`: a partition, and the first and the last offset. Call it last in a
+    transaction."""
+    rows = await connection.fetch(
+        """WITH gone AS (
+             DELETE FROM log.dead_letter_sources s
+             USING unnest($2::int[], $3::bigint[], $4::bigint[]) AS t(partition, first_offset, last_offset)
+             WHERE s.letter_topic_id = $1 AND s.letter_partition = t.partition
+               AND s.letter_offset >= t.first_offset AND s.letter_offset <= t.last_offset
+             RETURNING s.group_id, s.topic_id, s.partition, s.open)
+           SELECT group_id, topic_id, partition, count(*) FROM gone WHERE open GROUP BY 1, 2, 3""",
+        letter_topic_id,
+        *columns_of([*ranges], 3),
+    )
+    fewer = {SharePartitionKey(row[0], str(row[1]), row[2]): row[3] for row in rows}
+    await open_dead_letters.subtract(connection, fewer)

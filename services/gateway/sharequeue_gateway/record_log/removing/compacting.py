@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import InvalidUpdateVersion, UnknownTopicOrPartition
 from sharequeue.protocol.messages.compaction import RecordBatchListing, ReplacedBatch
-from sharequeue.protocol.types import OffsetRange, TopicIdPartition
+from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.dead_letters import open_dead_letters
+from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.log import OffsetOutOfRange
 from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -217,9 +217,10 @@ async def _replace_in_pieces(
                 changed += [batch.base_offset for _, batch in smaller]
         if not changed:
             return done, None
-        removed = [OffsetRange(*each) for base_offset in changed for each in wanted[base_offset].removed]
-        await open_dead_letters.subtract(connection, await open_dead_letters.close(connection, place, removed))
-        return done, await count_replacement(connection, *place)
+        counted = await count_replacement(connection, *place)
+        removed = ((place[1], *each) for base_offset in changed for each in wanted[base_offset].removed)
+        await dead_letter_sources.remove(connection, place[0], removed)
+        return done, counted
 
 
 def _pieces(size_of: dict[int, int]) -> Iterator[list[int]]:

@@ -29,7 +29,6 @@ TABLES: Final = (
     "parked_dead_letters",
     "readers",
     "dead_letter_sources",
-    "open_dead_letters",
     "open_dead_letter_counts",
     "aborted_transactions",
     "scheduled_records",

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.dead_letters import dead_letter_sources, open_dead_letters
+from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.log import Removed
 from sharequeue_gateway.record_log.removing import readers_store
 from sharequeue_gateway.record_log.retention_rule import AskedStarts, RetentionRule, new_log_start
@@ -43,7 +43,6 @@ async def trim(
         unfinished = await readers_store.count_removed(connection, topic_id, partition, start, target)
         await store.raise_log_starts(connection, topic_id, [(partition, target, end)])
         await dead_letter_sources.leave(connection, topic_id, {partition: target})
-        await open_dead_letters.leave(connection, topic_id, {partition: target})
     return Removed(partition, target, end, unfinished)
 
 

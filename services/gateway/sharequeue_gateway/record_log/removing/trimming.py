@@ -4,8 +4,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from sharequeue.protocol.types import MAX_INT64
 from sharequeue_gateway.record_log import store, time_lines
-from sharequeue_gateway.record_log.dead_letters import dead_letter_sources, open_dead_letters
+from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.log import OffsetOutOfRange
 from sharequeue_gateway.record_log.removing import readers_store
 
@@ -35,9 +36,7 @@ async def delete_records(connection: Any, topic_id: str, before: Sequence[tuple[
                 )
             trimmed.append(Trimmed(partition, max(target, bounds.log_start_offset), bounds.log_end_offset))
         await store.raise_log_starts(connection, topic_id, trimmed)
-        log_starts = {partition: start for partition, start, _ in trimmed}
-        await dead_letter_sources.leave(connection, topic_id, log_starts)
-        await open_dead_letters.leave(connection, topic_id, log_starts)
+        await dead_letter_sources.leave(connection, topic_id, {partition: start for partition, start, _ in trimmed})
     return trimmed
 
 
@@ -50,4 +49,4 @@ async def delete_partitions(connection: Any, topic_id: str, part: range) -> None
         await readers_store.remove_of_topic(connection, topic_id, part)
         await store.make_partitions(connection, places, deleted=True)
         await store.mark_deleted(connection, topic_id, part)
-        await open_dead_letters.remove_of_topic(connection, topic_id, part)
+        await dead_letter_sources.remove(connection, topic_id, ((partition, 0, MAX_INT64) for partition in part))
