@@ -42,6 +42,8 @@ INSERT INTO log.schedules SELECT gen_random_uuid(), 's' || n, '* * * * *', 'UTC'
     {NEXT_WEEK_MS} + n / 5000 FROM generate_series(1, {KEYS}) n;
 INSERT INTO log.outcomes
   SELECT 'g' || n % 10, '{TOPIC}', 0, n, n + 9, 'm', n, n FROM generate_series(1, {KEYS}) n;
+INSERT INTO log.unique_keys
+  SELECT '{TOPIC}', n::text::bytea, {NEXT_WEEK_MS} + n, 0, n FROM generate_series(1, {KEYS}) n;
 INSERT INTO log.samples SELECT 'g/' || n % 2000, n / 300 * 10000, ARRAY[1,1,1,1,1,1,1,1,1]
   FROM generate_series(1, 200000) n;
 INSERT INTO log.activity
@@ -124,6 +126,7 @@ BIG = {
     "scheduled_records",
     "schedules",
     "outcomes",
+    "unique_keys",
     "samples",
     "activity",
 }
@@ -169,7 +172,8 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
         60,
     ),
     "who has finished a record": (lambda c: outcome_store.find(c, SharePartitionKey("g5", TOPIC, 0), 5000), 1),
-    "no outcome to remove": (lambda c: outcome_store.remove_old(c, 10, 0), 20),
+    "outcomes to remove": (lambda c: purging.remove_expired("outcomes", c, 10, 0), 20),
+    "no unique key to remove": (lambda c: purging.remove_expired("unique_keys", c, 10, 0), 1),
     "merge samples of an hour": (lambda c: sample_store.merge_some(c, 3_600_000), 1000),
     "remove old samples": (lambda c: sample_store.remove_some(c, 3_600_000), 1000),
     "samples of a group": (lambda c: sample_store.steps(c, "g/7", 360, 500, 10_000), 250),

@@ -1,8 +1,9 @@
 """Lends connections of a pool until a deadline. A connection that hangs is terminated without a rollback."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
 import asyncpg
@@ -26,6 +27,21 @@ async def locking(connection: Any, lock_timeout_ms: int) -> AsyncIterator[None]:
             await connection.execute("ROLLBACK")
         raise
     await connection.execute("COMMIT")
+
+
+@asynccontextmanager
+async def in_turn(
+    until: float, turns: Iterable[asyncio.Lock | asyncio.Semaphore], late: Callable[[TimeoutError], Exception]
+) -> AsyncIterator[None]:
+    """Wait for these, one after the other, and hold them. `until`: of `time.monotonic()`. Raises: what `late` makes."""
+    async with AsyncExitStack() as held:
+        try:
+            async with asyncio.timeout(max(until - time.monotonic(), LEAST_S)):
+                for turn in turns:
+                    await held.enter_async_context(turn)
+        except TimeoutError as fault:
+            raise late(fault) from fault
+        yield
 
 
 class Connections:

@@ -11,8 +11,7 @@ nobody.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import asyncpg
@@ -25,7 +24,7 @@ from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.repeats import APPEND
 from sharequeue.service.postgres_faults import FAULTS, LOST, lacks_partition
 from sharequeue_gateway.record_log import key_store, store, time_lines
-from sharequeue_gateway.record_log.connections import LEAST_S, locking
+from sharequeue_gateway.record_log.connections import in_turn, locking
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.key_store import NO_KEY, NewKey
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
@@ -130,7 +129,11 @@ class LockedAppend:
         try:
             if not request.large:
                 return await self._try(request, tried_at, turn_by, deadline)
-            async with self._large_turn(turn_by, tried_at):
+
+            def late(fault: TimeoutError) -> ApiError:
+                return self._not_known(True, fault) if tried_at else not_in_time()
+
+            async with in_turn(turn_by, [self._large], late):
                 return await self._try(request, tried_at, turn_by, deadline)
         except NotOpen as not_open:  # the connection is given back: an end needs one
             answer = await self._find_end(request, not_open.past, tried_at)
@@ -153,18 +156,6 @@ class LockedAppend:
         except ApiError as error:
             error.definite = error.definite and not tried_at
             return error
-
-    @asynccontextmanager
-    async def _large_turn(self, turn_by: float, tried_at: Sequence[int]) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(max(turn_by - time.monotonic(), LEAST_S)):
-                await self._large.acquire()
-        except TimeoutError as fault:
-            raise self._not_known(True, fault) if tried_at else not_in_time() from fault
-        try:
-            yield
-        finally:
-            self._large.release()
 
     async def _try(
         self, request: AppendRequest, tried_at: list[int], turn_by: float, deadline: float | None

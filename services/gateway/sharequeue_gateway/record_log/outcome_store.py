@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.record_log.store import NOW_MS, Connection, rows_in
+from sharequeue_gateway.record_log.store import Connection
 
 AT_ONCE: Final = 1000
 """Rows of one write."""
@@ -44,17 +44,3 @@ async def find(connection: Connection, key: SharePartitionKey, offset: int) -> t
         offset,
     )
     return None if row is None or row[2] < offset else (row[0], row[1])
-
-
-async def remove_old(connection: Connection, at_once: int, _: int) -> int:
-    """Remove some outcomes whose time has passed: a stage of the purge. Returns: how many."""
-    status: str = await connection.execute(
-        f"""DELETE FROM log.outcomes o USING (
-             SELECT group_id, topic_id, partition, first_offset FROM log.outcomes
-             WHERE expires_at_ms <= {NOW_MS}
-             ORDER BY expires_at_ms LIMIT $1 FOR UPDATE SKIP LOCKED) old
-           WHERE o.group_id = old.group_id AND o.topic_id = old.topic_id AND o.partition = old.partition
-             AND o.first_offset = old.first_offset""",
-        at_once,
-    )
-    return rows_in(status)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from sharequeue.protocol import capabilities
-from sharequeue.protocol.types import TopicIdPartition
+from sharequeue.protocol.types import MAX_INT64, TopicIdPartition
 from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import looking
 from sharequeue.service.time_line import WENT_BACK
@@ -259,15 +259,16 @@ class PostgresRecordLog:
             return None
         from_offset = bounds.log_start_offset
         while True:
-            batch = await self.database.query(
-                store.batch_with_timestamp, topic_id, partition, from_offset, timestamp_ms
-            )
-            if batch is None:
+            since = topic_id, partition, from_offset, MAX_INT64, timestamp_ms
+            base_offset = await self.database.query(store.first_batch_since, *since)
+            if base_offset is None:
                 return None
-            for record in nesting.decode(_timestamps, b"[" + batch.slice(from_offset, batch.last_offset) + b"]"):
-                if record.timestamp_ms >= timestamp_ms:
-                    return record.offset
-            from_offset = batch.last_offset + 1
+            for batch in await self.read_deleted(topic_id, partition, max(base_offset, from_offset), 1):
+                records = b"[" + batch.slice(from_offset, batch.last_offset) + b"]"
+                for record in nesting.decode(_timestamps, records):
+                    if record.timestamp_ms >= timestamp_ms:
+                        return record.offset
+                from_offset = batch.last_offset + 1
 
     # Trim
 

@@ -7,6 +7,7 @@ since the row before, then what was there at the time.
 from collections.abc import Sequence
 from typing import Final
 
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.store import Connection
 
 IN, OUT, FAILED, DEAD, BACKLOG, HELD, DELAYED, OPEN, OLDEST = range(9)
@@ -73,9 +74,4 @@ async def merge_some(connection: Connection, end_ms: int) -> int:
 
 async def remove_some(connection: Connection, before_ms: int) -> None:
     """Remove some older rows, the oldest first."""
-    await connection.execute(
-        """DELETE FROM log.samples WHERE ctid = ANY(ARRAY(
-             SELECT ctid FROM log.samples WHERE at_ms < $1 ORDER BY at_ms LIMIT $2))""",
-        before_ms,
-        MOST_CHANGED,
-    )
+    await store.remove_some(connection, "samples", "at_ms < $2 ORDER BY at_ms", MOST_CHANGED, before_ms)

@@ -38,6 +38,21 @@ def rows_in(status: str) -> int:
     return int(status.rpartition(" ")[2])
 
 
+async def remove_some(connection: Connection, table: str, which: str, most: int, *arguments: Any) -> int:
+    """Remove some rows that nobody has locked. `which`: the condition and the order of rows; `arguments`: from $2 on.
+
+    A time stands in a query of its own there: of a function that changes, PostgreSQL makes no condition of an index.
+    Returns: how many.
+    """
+    status: str = await connection.execute(
+        f"""DELETE FROM log.{table} WHERE ctid = ANY(ARRAY(
+             SELECT ctid FROM log.{table} WHERE {which} LIMIT $1 FOR UPDATE SKIP LOCKED))""",
+        most,
+        *arguments,
+    )
+    return rows_in(status)
+
+
 def columns_of(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
     """Rows as arrays, one for each column; without rows, as many empty ones."""
     return [[row[place] for row in rows] for place in range(width)]
@@ -173,14 +188,8 @@ SELECT append_id FROM written
 """APPEND_IN_TRANSACTIONS for a single batch, which most commits of a client in a transaction have."""
 
 INSERT = f"""
-INSERT INTO log.record_batches ({COLUMNS})
-SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[],
-  $9::int[])
-"""
-
-INSERT_IN_TRANSACTION = f"""
 INSERT INTO log.record_batches ({COLUMNS}, transaction_id, attributes)
-SELECT t.*, $10, {TRANSACTIONAL}
+SELECT t.*, $10, $11
 FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[], $9::int[]) AS t
 """
 
@@ -376,17 +385,14 @@ async def insert(
     """`transaction_id`: of all batches. They are counted as appended, also if the commit fails later."""
     kept = await kept_forms([batch for _, _, batch, _ in batches])
     given = columns(batches, kept)
+    of_all = transaction_id, 0 if transaction_id is None else TRANSACTIONAL
     stored_bytes = sum(len(records) for records, _ in kept)
     if stored_bytes >= COPIED_BYTES:
-        names, rows = COLUMNS.split(", "), list(zip(*given, strict=True))
-        if transaction_id is not None:
-            names += ["transaction_id", "attributes"]
-            rows = [(*row, transaction_id, TRANSACTIONAL) for row in rows]
+        names = f"{COLUMNS}, transaction_id, attributes".split(", ")
+        rows = [(*row, *of_all) for row in zip(*given, strict=True)]
         await connection.copy_records_to_table("record_batches", schema_name="log", columns=names, records=rows)
-    elif transaction_id is None:
-        await connection.execute(INSERT, *given)
     else:
-        await connection.execute(INSERT_IN_TRANSACTION, *given, transaction_id)
+        await connection.execute(INSERT, *given, *of_all)
     compression.appended_bytes += sum(len(batch.stored) for _, _, batch, _ in batches)
     compression.stored_bytes += stored_bytes
 
@@ -536,23 +542,6 @@ async def read_packed(
         return PackedBatch(*row) if packed else decode(topic_id, partition, row)
 
     return _up_to_corrupt(rows, batch_of)
-
-
-async def batch_with_timestamp(
-    connection: Connection, topic_id: str, partition: int, from_offset: int, timestamp_ms: int
-) -> RecordBatch | None:
-    """The first batch with a timestamp at or after the given one. Reads the partition from `from_offset` on."""
-    row = await connection.fetchrow(
-        f"""SELECT {_READ_COLUMNS} FROM log.record_batches
-           WHERE topic_id = $1 AND partition = $2 AND {FROM_BATCH}
-             AND last_offset >= $3 AND max_timestamp_ms >= $4
-           ORDER BY base_offset LIMIT 1""",
-        topic_id,
-        partition,
-        from_offset,
-        timestamp_ms,
-    )
-    return None if row is None else decode(topic_id, partition, row)
 
 
 async def first_batch_since(

@@ -200,15 +200,3 @@ async def enter(connection: store.Connection, places: Sequence[tuple[str, bytes,
            WHERE u.topic_id = t.topic_id AND u.key_digest = t.key_digest""",
         *zip(*places, strict=True),
     )
-
-
-async def remove_old(connection: store.Connection, at_once: int, _: int) -> int:
-    """Remove some keys whose time has passed: a stage of the purge. Returns: how many."""
-    status: str = await connection.execute(
-        f"""DELETE FROM log.unique_keys u USING (
-              SELECT topic_id, key_digest FROM log.unique_keys WHERE expires_at_ms <= {store.NOW_MS}
-              ORDER BY expires_at_ms LIMIT $1 FOR UPDATE SKIP LOCKED) old
-            WHERE u.topic_id = old.topic_id AND u.key_digest = old.key_digest""",
-        at_once,
-    )
-    return store.rows_in(status)

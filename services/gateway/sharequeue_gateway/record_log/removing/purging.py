@@ -8,13 +8,14 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from sharequeue.repeats import OLD_KEYS
 from sharequeue.service.failed_looks import looking
-from sharequeue_gateway.record_log import key_store, outcome_store, unique_log
+from sharequeue_gateway.record_log import key_store
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.store import Connection, rows_in
+from sharequeue_gateway.record_log.store import NOW_MS, Connection, remove_some, rows_in
 
 PURGE_PAUSE_S: Final = 15.0
 AT_ONCE: Final = 1000
@@ -134,12 +135,17 @@ async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> 
     return rows_in(status)
 
 
+async def remove_expired(table: str, connection: Connection, at_once: int, _: int) -> int:
+    """Remove some rows of another module's table whose time has passed. Returns: how many."""
+    return await remove_some(connection, table, f"expires_at_ms <= (SELECT {NOW_MS}) ORDER BY expires_at_ms", at_once)
+
+
 STAGES: Final = (
     (remove_rows, PURGE_AFTER_S),
     (remove_aborted, PURGE_AFTER_S),
     (renew_marks, PURGE_AFTER_S),
-    (unique_log.remove_old, 0),
-    (outcome_store.remove_old, 0),
+    (partial(remove_expired, "unique_keys"), 0),
+    (partial(remove_expired, "outcomes"), 0),
     (forget_deleted, FORGET_AFTER_S),
 )
 

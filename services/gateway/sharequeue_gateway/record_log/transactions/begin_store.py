@@ -6,7 +6,7 @@ A new producer raises the epoch under the lock of the row, so the earlier ones a
 from typing import Final, NamedTuple
 
 from sharequeue_gateway.record_log.key_store import KeyTable
-from sharequeue_gateway.record_log.store import Connection, rows_in
+from sharequeue_gateway.record_log.store import Connection, remove_some
 from sharequeue_gateway.record_log.transactions.transaction_rules import Transaction
 from sharequeue_gateway.record_log.transactions.transaction_store import MS, ROW, transaction_of
 
@@ -77,13 +77,8 @@ async def open_of(connection: Connection, transactional_id: str) -> list[tuple[T
 
 async def forget_producers(connection: Connection, at_once: int) -> int:
     """Delete old rows of transactional ids. Returns: how many."""
-    status: str = await connection.execute(
-        f"""DELETE FROM log.transactional_producers WHERE ctid = ANY(ARRAY(
-             SELECT ctid FROM log.transactional_producers
-             WHERE keep_until < now() AND producer_epoch < {FIRST_EPOCH} LIMIT $1 FOR UPDATE SKIP LOCKED))""",
-        at_once,
-    )
-    return rows_in(status)
+    old = f"keep_until < now() AND producer_epoch < {FIRST_EPOCH}"
+    return await remove_some(connection, "transactional_producers", old, at_once)
 
 
 async def begin(

@@ -15,8 +15,8 @@ takes a part of the time of the database and of the event loop, and appends to o
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple
 
 import asyncpg
@@ -28,7 +28,7 @@ from sharequeue.repeats import APPEND, Tries
 from sharequeue.service.postgres_faults import FAULTS, LOST, lacks_partition
 from sharequeue.slices import Pace
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.connections import LEAST_S, locking
+from sharequeue_gateway.record_log.connections import in_turn, locking
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.reading.cache import KnownLog
@@ -199,24 +199,10 @@ class Ending:
                 [(place, RecordBatch.marker(offset, ended.timestamp_ms, transaction_id)) for place, offset in some]
             )
 
-    @asynccontextmanager
-    async def _turn(self, until: float, large: bool) -> AsyncIterator[None]:
+    def _turn(self, until: float, large: bool) -> AbstractAsyncContextManager[None]:
         """The turn of one end. A large one waits for its own turn first, without one of the common ones."""
-        held: list[asyncio.Lock | asyncio.Semaphore] = []
-        try:
-            async with asyncio.timeout(max(until - time.monotonic(), LEAST_S)):
-                for turn in (self._large, self._slots) if large else (self._slots,):
-                    await turn.acquire()
-                    held.append(turn)
-        except TimeoutError as fault:
-            for turn in held:
-                turn.release()
-            raise StorageError("many transactions are being ended now; repeat it", definite=False) from fault
-        try:
-            yield
-        finally:
-            for turn in held:
-                turn.release()
+        late = StorageError("many transactions are being ended now; repeat it", definite=False)
+        return in_turn(until, (self._large, self._slots) if large else (self._slots,), lambda _: late)
 
     async def _transaction(
         self, connection: Any, transaction_id: str, end: End, large: bool, remaining_s: float
