@@ -185,12 +185,14 @@ class TransactionsApi:
     async def list_some(self, call: Call) -> messages.TransactionList:
         query: messages.ListTransactionsQuery = call.request
         after = self._tokens.place(query.page_token, _place, "listTransactions", None)
-        list_page = list_store.list_open if query.state == "open" else list_store.list_ended
-        page, place = await self._query(list_page, query, after, self._owners.listed(call.caller.principal))
-        token = None if place is None else self._tokens.token(place)
+        asked = query, after, self._owners.listed(call.caller.principal)
+        listed = messages.TransactionList(transactions=[])
         if query.state == "open":
-            return messages.TransactionList(transactions=page, next_page_token=token)
-        return messages.TransactionList(transactions=[], ended=page, next_page_token=token)
+            listed.transactions, place = await self._query(list_store.list_open, *asked)
+        else:
+            listed.ended, place = await self._query(list_store.list_ended, *asked)
+        listed.next_page_token = None if place is None else self._tokens.token(place)
+        return listed
 
 
 def _ended(found: Transaction) -> messages.EndedTransaction:

@@ -134,7 +134,7 @@ class KafkaAppends:
 
     async def first_answer(self, key: IdempotencyKey) -> bytes | None:
         """As `Appends.first_answer`."""
-        found: AppendResult | None = await self._database.query(_answer_of, key)
+        found = await self._database.query(_answer_of, key)
         return None if found is None else found.answer
 
     async def close(self) -> None:

@@ -205,7 +205,7 @@ class AppendOnce:
         return None if base_offsets is None else Done(base_offsets)
 
     async def _settle_earlier(self, wanted: Wanted) -> None:
-        found: intent_store.OpenIntent | None = await self._database.query(intent_store.find, wanted.subject)
+        found = await self._database.query(intent_store.find, wanted.subject)
         if found is not None and found.age_ms >= GRACE_MS:
             await self.settle(found.intent, self._deadline_s / 2, wanted)
 

@@ -180,7 +180,7 @@ class PendingTransactions:
         if len(heard) == len(asked):
             return heard
         others = [each for each in asked if each[0].key not in committed]
-        decided: list[Decided] = await self._query(settlements.decided, [pending for _, pending in others])
+        decided = await self._query(settlements.decided, [pending for _, pending in others])
         return heard + [(*each, became) for each, became in zip(others, decided, strict=True)]
 
     def _resolve(self, led: LedSharePartition, pending: Pending, settlement: Settlement | None) -> Outcome | None:
@@ -218,7 +218,7 @@ class PendingTransactions:
         and remove those that have no use."""
         after: datetime | None = None
         while True:
-            rows: list[Unapplied] = await self._query(settlements.unapplied, SWEPT_AFTER_S, after, ASKED_AT_ONCE)
+            rows = await self._query(settlements.unapplied, SWEPT_AFTER_S, after, ASKED_AT_ONCE)
             if after is None:
                 self.oldest_unapplied_s = rows[0].age_s if rows else 0.0
             useless = [

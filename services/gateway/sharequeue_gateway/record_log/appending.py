@@ -187,7 +187,7 @@ class Appender:
 
     async def first_answer(self, key: IdempotencyKey) -> bytes | None:
         """The answer that is kept with a key. Raises: InvalidRequest (422): the key belongs to another request."""
-        found: AppendResult | None = await self._database.query(answer_of, key)
+        found = await self._database.query(answer_of, key)
         if found is None:
             return None
         await self._database.query(store.wait_for_standby)

@@ -16,6 +16,7 @@ from sharequeue_gateway.record_log import key_store, time_lines
 from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.connections import Connections
 from sharequeue_gateway.record_log.record_batch import CorruptBatch
+from sharequeue_gateway.record_log.store import Asked, Found, Given
 
 STATEMENT_TIMEOUT_S: Final = 15
 CONNECT_TIMEOUT_S: Final = 5
@@ -157,10 +158,10 @@ class LogDatabase:
                 self.lacks_partition.set()
             raise self.health.error(fault, failed) from fault
 
-    async def query(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def query(self, function: Asked[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
         """Call a function with a connection and arguments. Raises: StorageError."""
         async with self.connection() as connection:
-            return await function(connection, *arguments)
+            return await function(connection, *given, **named)
 
     async def cluster_id(self) -> str:
         """The id that `migrate` made, with the identity of this database: a copy of it elsewhere has another one."""

@@ -7,7 +7,7 @@ import os
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from sharequeue.protocol.types import MAX_INT64
 from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES, Compression, kept_form
@@ -15,8 +15,15 @@ from sharequeue_gateway.record_log.record_batch import CorruptBatch, RecordBatch
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 
 Connection = Any  # asyncpg ships no types: asyncpg.Connection, or its pool proxy
-Query = Callable[..., Awaitable[Any]]
-"""Calls a function with a connection and arguments: `LogDatabase.query`."""
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+Asked = Callable[Concatenate[Connection, Given], Awaitable[Found]]
+
+
+class Query(Protocol):
+    """Calls a function with a connection and arguments: `LogDatabase.query`."""
+
+    async def __call__(self, function: Asked[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found: ...
 
 
 async def fetch(connection: Connection, statement: str, *arguments: Any) -> list[Any]:
@@ -452,7 +459,7 @@ async def bounds(connection: Connection, places: Sequence[tuple[str, int]]) -> d
 
 
 async def judge(
-    connection: Connection, place: tuple[str, int], transaction_ids: Sequence[str]
+    connection: Connection, place: tuple[str, int], transaction_ids: Sequence[str | None]
 ) -> tuple[Bounds, set[str]]:
     """The bounds of a partition, and those of the transactions that were aborted in it, as of one moment.
 

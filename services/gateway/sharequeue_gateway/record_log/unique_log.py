@@ -93,9 +93,7 @@ class UniqueLog:
 
     async def look(self, topic_id: str, key_digests: Sequence[bytes]) -> list[Kept]:
         """Read the rows of keys that count now. Nothing is locked."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_LOOK, topic_id, key_digests)
-        return [Kept(*row) for row in rows]
+        return [Kept(*row) for row in await self._database.query(store.fetch, _LOOK, topic_id, key_digests)]
 
     async def append(
         self,

@@ -70,7 +70,7 @@ class ActivityApi:
         end_hour = _LAST_HOUR if query.to_ms is None else -(-query.to_ms // HOUR_MS)
         after = self._tokens.place(query.page_token, _place, "listActivity", (first_hour, "", _FIRST, -1))
         await self._activity.flush()
-        found: list[ActivityTotal] = await self._query(
+        found = await self._query(
             activity_store.totals,
             min(first_hour, _LAST_HOUR),
             min(end_hour, _LAST_HOUR),

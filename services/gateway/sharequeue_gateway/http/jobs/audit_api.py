@@ -89,10 +89,7 @@ class AuditApi:
         topic_id, partition = call.path["topic_id"], whole_number(call.path["partition"], MAX_INT32)
         if partition is None or not _is_uuid(topic_id):
             raise InvalidRequest("the path names a topic id, which is a UUID, and a partition's number")
-        answer: messages.LogAudit = await self._database.query(
-            audit_store.batches, topic_id, partition, query.offset, query.page_size
-        )
-        return answer
+        return await self._database.query(audit_store.batches, topic_id, partition, query.offset, query.page_size)
 
 
 def _is_uuid(text: str) -> bool:

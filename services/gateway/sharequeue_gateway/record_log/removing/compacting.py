@@ -156,13 +156,13 @@ class Compaction:
     ) -> tuple[list[RecordBatchListing], Bounds]:
         """Batches from the one that holds `offset`, and the partition's bounds. Raises: OffsetOutOfRange."""
         place = (topic_id, partition)
-        bounds: Bounds = (await self._query(store.bounds, [place])).get(place, store.NO_BOUNDS)
+        bounds = (await self._query(store.bounds, [place])).get(place, store.NO_BOUNDS)
         if not bounds.log_start_offset <= offset <= bounds.log_end_offset:
             raise OffsetOutOfRange(
                 f"offset {offset} is not within {bounds.log_start_offset} to {bounds.log_end_offset}",
                 bounds.log_start_offset,
             )
-        found: list[RecordBatchListing] = await self._query(stored_batches, topic_id, partition, offset, limit)
+        found = await self._query(stored_batches, topic_id, partition, offset, limit)
         return [batch for batch in found if batch.last_offset < bounds.log_end_offset], bounds
 
     async def replace(self, topic_id: str, partition: int, replacements: Sequence[Replacement]) -> list[ReplacedBatch]:

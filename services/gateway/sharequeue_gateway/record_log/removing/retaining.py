@@ -15,7 +15,7 @@ from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.log import Removed
 from sharequeue_gateway.record_log.removing import readers_store
 from sharequeue_gateway.record_log.retention_rule import AskedStarts, RetentionRule, new_log_start
-from sharequeue_gateway.record_log.store import Bounds, Query
+from sharequeue_gateway.record_log.store import Query
 
 
 async def trim(
@@ -57,9 +57,7 @@ class Retaining:
         removed: list[Removed] = []
         if rule.idle or not partitions:
             return removed
-        bounds: dict[tuple[str, int], Bounds] = await self._query(
-            store.bounds, [(topic_id, partition) for partition in partitions]
-        )
+        bounds = await self._query(store.bounds, [(topic_id, partition) for partition in partitions])
         floors: Mapping[int, int] = {}
         absent: frozenset[int] | set[int] = frozenset()
         if rule.keep or rule.cleanup:
@@ -99,5 +97,5 @@ class Retaining:
         return AskedStarts(limits, ceiling)
 
     async def _by_bytes(self, topic_id: str, partition: int, kept: int, end: int) -> int:
-        oldest: int | None = await self._query(store.start_by_bytes, topic_id, partition, kept)
+        oldest = await self._query(store.start_by_bytes, topic_id, partition, kept)
         return end if oldest is None else oldest

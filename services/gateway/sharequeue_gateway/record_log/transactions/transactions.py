@@ -102,9 +102,9 @@ class PostgresTransactions:
             ConcurrentTransactions; StorageError.
         """
         if wish.part_of is not None:
-            return await self._database.query(self._insert_part, wish.part_of, wish)  # type: ignore[no-any-return]
+            return await self._database.query(self._insert_part, wish.part_of, wish)
         if wish.transactional_id is None:
-            return await self._database.query(self._insert, wish, 0, None)  # type: ignore[no-any-return]
+            return await self._database.query(self._insert, wish, 0, None)
         return await self._begin_with_id(wish.transactional_id, wish)
 
     async def _begin_with_id(self, transactional_id: str, wish: NewTransaction) -> BegunTransaction:
@@ -119,7 +119,7 @@ class PostgresTransactions:
                         await self._ending.end(open_one.transaction_id, End(FENCE))
             begun, in_the_way = await self._database.query(self._insert_with_id, transactional_id, epoch, wish)
             if begun is not None:
-                return begun  # type: ignore[no-any-return]
+                return begun
             for open_one, past in in_the_way:
                 if past:
                     await self._ending.end(open_one.transaction_id, End(TIME_OUT))
@@ -262,9 +262,7 @@ class PostgresTransactions:
 
     async def find(self, transaction_id: str, owner: str = ANY_OWNER) -> Transaction | None:
         """Return what is known of a transaction that these patterns fit."""
-        return await self._database.query(  # type: ignore[no-any-return]
-            transaction_store.find, self._database.outcomes, transaction_id, owner
-        )
+        return await self._database.query(transaction_store.find, self._database.outcomes, transaction_id, owner)
 
     # Sweep
 
