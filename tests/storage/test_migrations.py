@@ -97,11 +97,11 @@ async def test_no_lock_is_left_behind(empty_database: str) -> None:
 async def test_a_failed_revision_leaves_nothing(empty_database: str) -> None:
     """A table is in the way: the revision fails as a whole, and goes through once the table is gone."""
     await query(empty_database, "CREATE SCHEMA log")
-    await query(empty_database, "CREATE TABLE log.parked_dead_letters (mine int)")
+    await query(empty_database, "CREATE TABLE log.dead_letter_sources (mine int)")
     with pytest.raises(Exception, match="already exists"):
         await upgrade_async(empty_database, ["log"])
-    assert {row[1] for row in await tables(empty_database)} <= {"parked_dead_letters", "schema_version"}
-    await query(empty_database, "DROP TABLE log.parked_dead_letters")
+    assert {row[1] for row in await tables(empty_database)} <= {"dead_letter_sources", "schema_version"}
+    await query(empty_database, "DROP TABLE log.dead_letter_sources")
     await upgrade_async(empty_database, ["log"])
     assert "record_batches" in {row[1] for row in await tables(empty_database)}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log.dead_letters import open_dead_letters
-from sharequeue_gateway.record_log.dead_letters.open_dead_letters import OpenCount, OpenCounts
+from sharequeue_gateway.record_log import backlog_store
+from sharequeue_gateway.record_log.backlog_store import Backlog, Backlogs
 from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing import purging
@@ -241,8 +241,8 @@ async def test_od_111_the_counts_of_all_groups_are_bounded(module_database: str,
         for number, group in enumerate(groups):
             await it.write(*range(number + 1), group=group)
         await it.redrive(0, group=groups[0])
-        found = await open_dead_letters.counts(it.connection, 2)
-        assert found == OpenCounts([OpenCount(groups[3], it.topic, 4), OpenCount(groups[2], it.topic, 3)], 9, 3)
+        found = await backlog_store.open_letters(it.connection, 2)
+        assert found == Backlogs([Backlog(groups[3], it.topic, 4), Backlog(groups[2], it.topic, 3)], 9, 3)
 
 
 async def test_od_112_a_deleted_source_topic_takes_its_counts_along(module_database: str, name: str) -> None:

@@ -12,6 +12,8 @@ import pytest
 from sharequeue_gateway.record_log import activity_store, outcome_store, sample_store
 from sharequeue_gateway.record_log import store as log_store
 from sharequeue_gateway.record_log.compression import Compression
+from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
+from sharequeue_gateway.record_log.log import CLOSED, DeadLetterKey
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import compacting, purging
 from sharequeue_gateway.record_log.scheduled import scheduled_store
@@ -44,6 +46,10 @@ INSERT INTO log.outcomes
   SELECT 'g' || n % 10, '{TOPIC}', 0, n, n + 9, 'm', n, n FROM generate_series(1, {KEYS}) n;
 INSERT INTO log.unique_keys
   SELECT '{TOPIC}', n::text::bytea, {NEXT_WEEK_MS} + n, 0, n FROM generate_series(1, {KEYS}) n;
+INSERT INTO log.dead_letter_sources
+    (topic_id, partition, record_offset, group_id, delivery_count, letter_topic_id, letter_partition, letter_offset, open)
+  SELECT gen_random_uuid(), 0, n, 'g' || n % 2, 5, '{TOPIC}', 0, n, n > 100 FROM generate_series(1, {KEYS}) n;
+INSERT INTO log.readers (topic_id, partition, group_id, state_epoch, floor) VALUES ('{TOPIC}', 0, 'desk', 1, 120);
 INSERT INTO log.samples SELECT 'g/' || n % 2000, n / 300 * 10000, ARRAY[1,1,1,1,1,1,1,1,1]
   FROM generate_series(1, 200000) n;
 INSERT INTO log.activity
@@ -63,6 +69,10 @@ Statement = Callable[[Any], Awaitable[object]]
 
 def some_batch(base_offset: int) -> RecordBatch:
     return RecordBatch.encode(base_offset, [b',"value":1}'] * 10, 7)
+
+
+def some_letter(offset: int) -> DeadLetterKey:
+    return DeadLetterKey(SharePartitionKey(f"g{offset % 2}", TOPIC, 0), CLOSED, offset, 0)
 
 
 def some_rows(count: int) -> list[tuple[str, int, RecordBatch, str]]:
@@ -127,6 +137,7 @@ BIG = {
     "schedules",
     "outcomes",
     "unique_keys",
+    "dead_letter_sources",
     "samples",
     "activity",
 }
@@ -174,6 +185,12 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
     "who has finished a record": (lambda c: outcome_store.find(c, SharePartitionKey("g5", TOPIC, 0), 5000), 1),
     "outcomes to remove": (lambda c: purging.remove_expired("outcomes", c, 10, 0), 20),
     "no unique key to remove": (lambda c: purging.remove_expired("unique_keys", c, 10, 0), 1),
+    "close dead letters": (lambda c: dead_letter_sources.close(c, [some_letter(n) for n in range(500, 510)]), 10),
+    "dead letters below a log start": (lambda c: dead_letter_sources.leave(c, TOPIC, {0: 100, 1: 0}), 100),
+    "dead letters that their consumers have finished": (
+        lambda c: dead_letter_sources.finished_by(c, "g1", TOPIC, "desk", 5000),
+        20,
+    ),
     "merge samples of an hour": (lambda c: sample_store.merge_some(c, 3_600_000), 1000),
     "remove old samples": (lambda c: sample_store.remove_some(c, 3_600_000), 1000),
     "samples of a group": (lambda c: sample_store.steps(c, "g/7", 360, 500, 10_000), 250),

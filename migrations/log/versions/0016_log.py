@@ -109,9 +109,10 @@ def _idempotency_keys() -> None:
 def _dead_letters() -> None:
     """`dead_letter_keys`: records that have a dead letter. The key of a closed one says how it ended: `new_*` is the
     place of its redriven record, `consumer_group` the group that finished it in its topic; it was dropped if both are
-    null and `closed_at` is not. `parked_dead_letters`: letters that their topic refuses. `dead_letter_writers`: the
-    last leader epoch that wrote letters of a share-partition. `dead_letter_sources`: each letter, with its record. It
-    is `open` until it is closed. `keeps`: cleaning keeps the record, because the open letter has no copy of it."""
+    null and `closed_at` is not. `dead_letter_writers`: the last leader epoch that wrote letters of a share-partition.
+    `dead_letter_sources`: each letter, and where its record is. It is `open` until it is closed. `keeps`: cleaning
+    keeps the record, because the open letter has no copy of it. `cause` and `record`: of a letter that its topic
+    refuses, which is parked here."""
     execute("""
         CREATE TABLE log.dead_letter_keys (
             group_id text NOT NULL,
@@ -126,17 +127,6 @@ def _dead_letters() -> None:
             new_partition int,
             new_offset bigint,
             PRIMARY KEY (group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
-        );
-        CREATE TABLE log.parked_dead_letters (
-            group_id text NOT NULL,
-            topic_id uuid NOT NULL,
-            partition int NOT NULL,
-            record_offset bigint NOT NULL,
-            delivery_count int NOT NULL,
-            cause text NOT NULL,
-            record bytea NOT NULL,
-            parked_at timestamptz NOT NULL DEFAULT now(),
-            PRIMARY KEY (group_id, topic_id, partition, record_offset, delivery_count)
         );
         CREATE TABLE log.dead_letter_writers (
             group_id text NOT NULL,
@@ -163,6 +153,9 @@ def _dead_letters() -> None:
             letter_offset bigint NOT NULL,
             keeps boolean NOT NULL DEFAULT true,
             open boolean NOT NULL DEFAULT true,
+            cause text,
+            record bytea,
+            noted_at timestamptz NOT NULL DEFAULT now(),
             PRIMARY KEY (topic_id, partition, record_offset, group_id, delivery_count,
                          letter_topic_id, letter_partition, letter_offset)
         );
@@ -170,6 +163,9 @@ def _dead_letters() -> None:
         ON log.dead_letter_sources (letter_topic_id, letter_partition, letter_offset);
         CREATE INDEX dead_letter_sources_open
         ON log.dead_letter_sources (letter_topic_id, letter_partition, group_id, letter_offset) WHERE open;
+        CREATE INDEX dead_letter_sources_parked
+        ON log.dead_letter_sources (group_id, topic_id, partition, record_offset, delivery_count)
+        WHERE record IS NOT NULL;
         CREATE INDEX dead_letter_sources_kept
         ON log.dead_letter_sources (topic_id, partition, record_offset) WHERE keeps;
     """)

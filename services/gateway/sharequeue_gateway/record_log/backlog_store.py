@@ -26,7 +26,7 @@ _OF_SOME: Final = _backlogs("r.group_id = ANY($2)")
 
 
 class Backlog(NamedTuple):
-    """The records from a group's floors to the ends of a topic's partitions."""
+    """The records from a group's floors to the ends of a topic's partitions, or its open dead letters from a topic."""
 
     group_id: str
     topic_id: str
@@ -38,7 +38,7 @@ Oldest = dict[tuple[str, str, bool], int]
 
 
 class Backlogs(NamedTuple):
-    """The largest backlogs, and the sum and number of all."""
+    """The largest ones, and the sum and number of all."""
 
     largest: list[Backlog]
     records: int
@@ -55,10 +55,19 @@ class GroupBacklog(NamedTuple):
 
 async def backlogs(connection: Connection, most_pairs: int) -> Backlogs:
     """The backlogs of all groups, the largest first."""
+    return await _largest(connection, _OF_ALL, "backlogs", most_pairs)
+
+
+async def open_letters(connection: Connection, most_pairs: int) -> Backlogs:
+    """The open dead letters of all groups by the topic of their records, the most first."""
+    return await _largest(connection, "", "log.open_dead_letter_counts WHERE records > 0", most_pairs)
+
+
+async def _largest(connection: Connection, with_: str, source: str, most_pairs: int) -> Backlogs:
     rows = await connection.fetch(
-        f"""{_OF_ALL}
+        f"""{with_}
             SELECT group_id, topic_id, sum(records)::bigint, (sum(sum(records)) OVER ())::bigint, count(*) OVER ()
-            FROM backlogs GROUP BY group_id, topic_id ORDER BY 3 DESC LIMIT $1""",
+            FROM {source} GROUP BY group_id, topic_id ORDER BY 3 DESC LIMIT $1""",
         most_pairs,
     )
     largest = [Backlog(row[0], str(row[1]), row[2]) for row in rows]

@@ -27,9 +27,7 @@ from sharequeue_gateway.leader.reports.sampler import Sampler
 from sharequeue_gateway.leader.reports.sampling import Sampling
 from sharequeue_gateway.record_log import backlog_store
 from sharequeue_gateway.record_log.backlog_store import Backlogs, Oldest
-from sharequeue_gateway.record_log.dead_letters import open_dead_letters
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
-from sharequeue_gateway.record_log.dead_letters.open_dead_letters import OpenCounts
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 from sharequeue_http.log import fields
@@ -105,7 +103,7 @@ class BacklogLook:
     _backlogs: Backlogs | None = field(init=False, default=None)
     _oldest_ms: Oldest = field(init=False, default_factory=dict)
     _log_bytes: int = field(init=False, default=0)
-    _open: OpenCounts = field(init=False, default_factory=lambda: OpenCounts([], 0, 0))
+    _open: Backlogs = field(init=False, default_factory=lambda: Backlogs([], 0, 0))
 
     async def run(self) -> None:
         """Look again and again. Runs until it is cancelled."""
@@ -147,12 +145,12 @@ class BacklogLook:
             with looking("samples", "cannot write samples now"):
                 await self.sampler.take(backlogs, self._oldest_ms, self._open)
 
-    async def _open_counts(self) -> OpenCounts:
+    async def _open_counts(self) -> Backlogs:
         """The open dead letters, without those that a group which works on them has finished."""
-        counts: OpenCounts = await self._query(open_dead_letters.counts, self.most_pairs)
+        counts = await self._query(backlog_store.open_letters, self.most_pairs)
         groups = sorted({count.group_id for count in counts.largest})
         if any([await finish_letters(self._metadata, self._dead_letters, group_id) for group_id in groups]):
-            counts = await self._query(open_dead_letters.counts, self.most_pairs)
+            counts = await self._query(backlog_store.open_letters, self.most_pairs)
         return counts
 
     def series(self) -> Iterator[str]:

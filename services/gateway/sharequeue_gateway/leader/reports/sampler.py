@@ -18,7 +18,6 @@ from sharequeue_gateway.leader.reports.activity import HOUR_MS, SHOWN_MS, Totals
 from sharequeue_gateway.leader.reports.sampling import CLUSTER, NOTHING, Round, Sampling, of_group, of_topic
 from sharequeue_gateway.record_log import sample_store
 from sharequeue_gateway.record_log.backlog_store import Backlogs, Oldest
-from sharequeue_gateway.record_log.dead_letters.open_dead_letters import OpenCounts
 from sharequeue_gateway.record_log.sample_store import BACKLOG, DELAYED, HELD, IN, OLDEST, OPEN, Counts
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.forms.errors import ApiError
@@ -76,7 +75,7 @@ class Sampler:
         counted = [(*names, counts) for names, counts in pairs.items()]
         return Figures(pairs=counted, members=self._members(), paused=sorted(paused))
 
-    async def take(self, backlogs: Backlogs, oldest: Oldest, opened: OpenCounts) -> None:
+    async def take(self, backlogs: Backlogs, oldest: Oldest, opened: Backlogs) -> None:
         """Take a sample of what was read and of the figures of all gateways. Raises: ApiError: it is not written; what
         happened is in the next one."""
         ended, slices = Round(self._clock.now_ms()), Slices()
@@ -118,7 +117,7 @@ class Sampler:
             self._hour += 1
 
     async def _add_read(
-        self, ended: Round, backlogs: Backlogs, oldest: Oldest, opened: OpenCounts, slices: Slices
+        self, ended: Round, backlogs: Backlogs, oldest: Oldest, opened: Backlogs, slices: Slices
     ) -> None:
         """Add what was read from the log. A group gets what was produced to its topics."""
         read: dict[tuple[str, str], Counts] = {}

@@ -1,4 +1,4 @@
-"""Dead letters on PostgreSQL: the leader epochs of writers, the keys that prevent duplicates, and the parking table."""
+"""Dead letters on PostgreSQL: the leader epochs of writers, and the keys that prevent duplicates."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -7,7 +7,7 @@ from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.types import OffsetRange, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.dead_letters import dead_letter_sources, open_dead_letters
+from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.dead_letters.dead_letter_sources import Pointer
 from sharequeue_gateway.record_log.locked_append import LockedAppend
 from sharequeue_gateway.record_log.log import (
@@ -103,15 +103,6 @@ async def _close(
         consumer_group,
         *columns_of(redriven_to or [(None, None, None)] * len(keys), 3),
     )
-    if parked := [key for key in keys if key.delivery_count]:
-        await connection.execute(
-            """DELETE FROM log.parked_dead_letters p
-               USING unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[])
-                 AS t(group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
-               WHERE (p.group_id, p.topic_id, p.partition, p.record_offset, p.delivery_count)
-                 = (t.group_id, t.topic_id, t.partition, t.record_offset, t.delivery_count)""",
-            *_key_columns(parked),
-        )
     await dead_letter_sources.close(connection, keys)
 
 
@@ -162,7 +153,7 @@ class DeadLetterLog:
 
         Args:
             leader_epoch: of the writer, whose rows are all of one share-partition. It fences earlier leaders. None: the
-                rows are redriven, and parked ones are removed from the parking table.
+                rows are redriven, and parked ones are removed.
             for_group: as in PartitionAppend.
         Returns: how many were new.
         Raises: NotLeaderOrFollower: a later leader has written dead letters, so none is appended;
@@ -200,7 +191,7 @@ class DeadLetterLog:
     async def finish(self, group_id: str, letter_topic_id: str, consumer_group: str) -> int:
         """Close dead letters of a group that another group has durably finished in their topic, up to
         FINISHED_AT_ONCE. Returns: how many."""
-        places: list[tuple[int, int]] = await self._database.query(
+        places = await self._database.query(
             dead_letter_sources.finished_by, group_id, letter_topic_id, consumer_group, FINISHED_AT_ONCE
         )
         keys = [
@@ -211,67 +202,53 @@ class DeadLetterLog:
 
     async def outcomes(self, keys: Sequence[DeadLetterKey]) -> Mapping[DeadLetterKey, LetterOutcome]:
         """Return how those of the dead letters ended that are closed."""
-        async with self._database.connection() as connection:
-            return await find_keys(connection, keys)
+        return await self._database.query(find_keys, keys)
 
     async def pointers(self, source: SharePartitionKey, offsets: Sequence[int]) -> list[Pointer]:
         """Return where the dead letters of some records of a share-partition are."""
-        async with self._database.connection() as connection:
-            return await dead_letter_sources.pointers(connection, source, offsets)
+        return await self._database.query(dead_letter_sources.pointers, source, offsets)
 
     async def forget(self, source: SharePartitionKey, state_epoch: int, ranges: Sequence[OffsetRange]) -> None:
         """The records of these ranges stay ARCHIVED: remove the keys of their dead letters, and of earlier epochs."""
-        async with self._database.connection() as connection:
-            await connection.execute(
-                """DELETE FROM log.dead_letter_keys USING unnest($5::bigint[], $6::bigint[]) AS r(first_offset, last_offset)
-                   WHERE group_id = $1 AND topic_id = $2 AND partition = $3 AND state_epoch <= $4
-                     AND record_offset BETWEEN r.first_offset AND r.last_offset""",
-                *source,
-                state_epoch,
-                *columns_of(ranges, 2),
-            )
+        await self._database.query(
+            store.execute,
+            """DELETE FROM log.dead_letter_keys USING unnest($5::bigint[], $6::bigint[]) AS r(first_offset, last_offset)
+               WHERE group_id = $1 AND topic_id = $2 AND partition = $3 AND state_epoch <= $4
+                 AND record_offset BETWEEN r.first_offset AND r.last_offset""",
+            *source,
+            state_epoch,
+            *columns_of(ranges, 2),
+        )
 
     async def park(self, rows: Sequence[DeadLetterRow], leader_epoch: int) -> None:
         """Keep dead letters of one share-partition that their topic refuses, each once. Raises: NotLeaderOrFollower."""
         async with self._database.connection() as connection, connection.transaction():
-            source = rows[0].source
-            await lead(connection, source, leader_epoch)
-            await connection.execute(
-                """INSERT INTO log.parked_dead_letters
-                     (group_id, topic_id, partition, record_offset, delivery_count, cause, record)
-                   SELECT $1, $2, $3, * FROM unnest($4::bigint[], $5::int[], $6::text[], $7::bytea[])
-                   ON CONFLICT DO NOTHING""",
-                *source,
-                *columns_of([(row.offset, row.delivery_count, row.cause, row.tail) for row in rows], 4),
-            )
-            place = (source.topic_id, source.partition, dead_letter_sources.PARKED)
-            await dead_letter_sources.point(connection, rows, [place] * len(rows))
+            await lead(connection, rows[0].source, leader_epoch)
+            await dead_letter_sources.point(connection, rows)
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicIdPartition, Parked]:
         """Return how many dead letters of a group are parked, by the partition of their records."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(
-                """SELECT topic_id, partition, count(*),
-                          (SELECT cause FROM log.parked_dead_letters
-                           WHERE (group_id, topic_id, partition) = ($1, p.topic_id, p.partition)
-                           ORDER BY parked_at DESC, record_offset DESC LIMIT 1)
-                   FROM log.parked_dead_letters p WHERE group_id = $1 GROUP BY topic_id, partition""",
-                group_id,
-            )
+        rows = await self._database.query(
+            store.fetch,
+            """SELECT topic_id, partition, count(*), (array_agg(cause ORDER BY noted_at DESC, record_offset DESC))[1]
+               FROM log.dead_letter_sources WHERE group_id = $1 AND record IS NOT NULL
+               GROUP BY topic_id, partition""",
+            group_id,
+        )
         return {(str(row[0]), row[1]): Parked(row[2], row[3]) for row in rows}
 
     async def parked(self, group_id: str, limit: int, after: ParkedDeadLetter | None) -> Sequence[ParkedDeadLetter]:
         """The parked dead letters of a group, in order. `after`: begin behind this one."""
         behind = (_NO_UUID, -1, -1, -1) if after is None else (*after.source[1:], after.offset, after.delivery_count)
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(
-                """SELECT topic_id, partition, record_offset, delivery_count, record FROM log.parked_dead_letters
-                   WHERE group_id = $1 AND (topic_id, partition, record_offset, delivery_count) > ($3::uuid, $4, $5, $6)
-                   ORDER BY topic_id, partition, record_offset, delivery_count LIMIT $2""",
-                group_id,
-                limit,
-                *behind,
-            )
+        rows = await self._database.query(
+            store.fetch,
+            """SELECT topic_id, partition, record_offset, delivery_count, record FROM log.dead_letter_sources
+               WHERE group_id = $1 AND record IS NOT NULL AND (topic_id, partition, record_offset, delivery_count) > ($3::uuid, $4, $5, $6)
+               ORDER BY topic_id, partition, record_offset, delivery_count LIMIT $2""",
+            group_id,
+            limit,
+            *behind,
+        )
         return [
             ParkedDeadLetter(SharePartitionKey(group_id, str(row[0]), row[1]), row[2], row[3], row[4]) for row in rows
         ]
@@ -279,5 +256,4 @@ class DeadLetterLog:
     async def open_counts(self, group_id: str) -> Mapping[TopicIdPartition, int]:
         """Return how many dead letters of a group were neither redriven nor removed, by the partition of their
         records."""
-        async with self._database.connection() as connection:
-            return await open_dead_letters.counts_of(connection, group_id)
+        return await self._database.query(dead_letter_sources.open_counts, group_id)

@@ -4,7 +4,11 @@
 
 A row is written in the transaction that writes its dead letter, so before the group's floor passes the record. It goes
 when the dead letter leaves its topic. Rows of a partition of a dead-letter topic change under its lock. A parked dead
-letter has no place in a topic: PARKED is its offset, and its row goes when it is closed.
+letter has no place in a topic: PARKED is its offset. Its row has its record, and goes when it is closed.
+
+`log.open_dead_letter_counts` has how many each share-partition has, parked ones included: they are counted, not
+searched. Both change in the transaction that writes, closes, removes or parks the dead letters, so a crash leaves no
+wrong count. Counts come last, in the order of their keys.
 
 `keeps`: the dead letter is open and has no copy, so cleaning keeps the record, until it leaves the log otherwise.
 """
@@ -13,27 +17,30 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sharequeue.protocol.types import SharePartitionKey
-from sharequeue_gateway.record_log.dead_letters import open_dead_letters
+from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow
 from sharequeue_gateway.record_log.store import Connection, columns_of, rows_in
 
 PARKED: Final = -1
 
 
-async def point(connection: Connection, rows: Sequence[DeadLetterRow], letters: Sequence[tuple[str, int, int]]) -> None:
-    """Dead letters of one share-partition are written, and open. `letters`: topic id, partition and offset of each."""
+async def point(
+    connection: Connection, rows: Sequence[DeadLetterRow], letters: Sequence[tuple[str, int, int]] = ()
+) -> None:
+    """Dead letters of one share-partition are written, and open. `letters`: topic id, partition and offset of each;
+    none: they are parked."""
+    parked = [(*row.source[1:], PARKED, row.cause, row.tail) for row in rows]
     status: str = await connection.execute(
         """INSERT INTO log.dead_letter_sources
              (group_id, topic_id, partition, record_offset, delivery_count, keeps,
-              letter_topic_id, letter_partition, letter_offset)
+              letter_topic_id, letter_partition, letter_offset, cause, record)
            SELECT * FROM unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::boolean[],
-                                $7::uuid[], $8::int[], $9::bigint[])
+                                $7::uuid[], $8::int[], $9::bigint[], $10::text[], $11::bytea[])
            ON CONFLICT DO NOTHING""",
         *columns_of([(*row.source, row.offset, row.delivery_count, not row.copied) for row in rows], 6),
-        *columns_of(letters, 3),
+        *columns_of([(*letter, None, None) for letter in letters] or parked, 5),
     )
-    await open_dead_letters.add(connection, rows[0].source, rows_in(status))
+    await _add(connection, rows[0].source, rows_in(status))
 
 
 class Pointer(NamedTuple):
@@ -83,7 +90,7 @@ async def close(connection: Connection, keys: Sequence[DeadLetterKey]) -> None:
             PARKED,
         )
     fewer = Counter(SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows)
-    await open_dead_letters.subtract(connection, fewer)
+    await _subtract(connection, fewer)
 
 
 async def finished_by(
@@ -91,10 +98,12 @@ async def finished_by(
 ) -> list[tuple[int, int]]:
     """Partition and offset of open dead letters of a group that lie below the floor of another group."""
     rows = await connection.fetch(
-        """SELECT s.letter_partition, s.letter_offset FROM log.readers r JOIN log.dead_letter_sources s
-             ON s.letter_topic_id = r.topic_id AND s.letter_partition = r.partition
-               AND s.letter_offset >= 0 AND s.letter_offset < r.floor
-           WHERE r.topic_id = $1 AND r.group_id = $2 AND s.group_id = $3 AND s.open ORDER BY 1, 2 LIMIT $4""",
+        """SELECT r.partition, s.letter_offset FROM log.readers r CROSS JOIN LATERAL (
+             SELECT letter_offset FROM log.dead_letter_sources
+             WHERE letter_topic_id = $1 AND letter_partition = r.partition AND group_id = $3
+               AND letter_offset >= 0 AND letter_offset < r.floor AND open
+             ORDER BY letter_offset LIMIT $4) s
+           WHERE r.topic_id = $1 AND r.group_id = $2 ORDER BY 1, 2 LIMIT $4""",
         letter_topic_id,
         consumer_group,
         group_id,
@@ -152,4 +161,47 @@ async def remove(connection: Connection, letter_topic_id: str, ranges: Iterable[
         *columns_of([*ranges], 3),
     )
     fewer = {SharePartitionKey(row[0], str(row[1]), row[2]): row[3] for row in rows}
-    await open_dead_letters.subtract(connection, fewer)
+    await _subtract(connection, fewer)
+
+
+# Counts of what is open
+
+
+async def _add(connection: Connection, source: SharePartitionKey, records: int) -> None:
+    """More dead letters of a share-partition are open."""
+    await connection.execute(
+        """INSERT INTO log.open_dead_letter_counts AS c (group_id, topic_id, partition, records) VALUES ($1, $2, $3, $4)
+           ON CONFLICT (group_id, topic_id, partition) DO UPDATE SET records = c.records + excluded.records""",
+        *source,
+        records,
+    )
+
+
+async def _subtract(connection: Connection, fewer: Mapping[SharePartitionKey, int]) -> None:
+    """Fewer dead letters of these share-partitions are open. Call it once in a transaction, and last."""
+    keys = sorted(fewer)
+    if not keys:
+        return
+    columns = columns_of(keys, 3)
+    await connection.execute(
+        """SELECT FROM log.open_dead_letter_counts JOIN unnest($1::text[], $2::uuid[], $3::int[])
+             AS t(group_id, topic_id, partition) USING (group_id, topic_id, partition)
+           ORDER BY group_id COLLATE "C", topic_id, partition FOR UPDATE OF open_dead_letter_counts""",
+        *columns,
+    )
+    await connection.execute(
+        """UPDATE log.open_dead_letter_counts c SET records = greatest(c.records - t.fewer, 0)
+           FROM unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[]) AS t(group_id, topic_id, partition, fewer)
+           WHERE c.group_id = t.group_id AND c.topic_id = t.topic_id AND c.partition = t.partition""",
+        *columns,
+        [fewer[key] for key in keys],
+    )
+
+
+async def open_counts(connection: Connection, group_id: str) -> dict[TopicIdPartition, int]:
+    """The open dead letters of a group, by the partition of their records."""
+    rows = await connection.fetch(
+        "SELECT topic_id, partition, records FROM log.open_dead_letter_counts WHERE group_id = $1 AND records > 0",
+        group_id,
+    )
+    return {(str(row[0]), row[1]): row[2] for row in rows}

@@ -27,7 +27,6 @@ FORGET_AFTER_S: Final = 7 * 86_400
 TABLES: Final = (
     "dead_letter_keys",
     "dead_letter_writers",
-    "parked_dead_letters",
     "readers",
     "dead_letter_sources",
     "open_dead_letter_counts",
