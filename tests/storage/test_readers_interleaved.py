@@ -1,6 +1,6 @@
 """The seven rules of the log's readers, with a pause between any two steps of any two operations.
 
-Begin, raise, reset, delete, trim and housekeeping are the product's own, on PostgreSQL; the state goes
+Begin, raise, reset, delete, trim and the removal of idle rows are the product's own, on PostgreSQL; the state goes
 through the share coordinator's own rules. Each operation is paused before each statement, commit and call, and another
 one runs there: every pair, at every point, in both orders; and three at a time in seeded orders. After every step:
 
@@ -25,13 +25,14 @@ from sharequeue_gateway.record_log.removing.readers import STALE_MS, Readers
 from sharequeue_gateway.record_log.removing.readers_store import Floor
 from sharequeue_gateway.record_log.removing.retaining import Retaining
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
-from sharequeue_gateway.retention.housekeeping import Housekeeping
+from sharequeue_gateway.retention.idle_groups import IdleGroups
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import KeyState, replay
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import GroupIdNotFound
+from sharequeue.protocol.messages.groups import ShareGroupDescription
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.interleaving import Actor, Explorer, Operation, actors
@@ -127,12 +128,20 @@ class Coordinator:
         await self._actor.step()
         return result
 
-    async def exchange(self, api: object, query: object = None, **_: object) -> bytes:
-        assert api is apis.GROUP_SUMMARY
+    async def of_group(self, api: object, group_id: str, query: object) -> ShareGroupDescription:
+        assert api is apis.DESCRIBE_SHARE_GROUP
         await self._actor.step()
         if not self._world.exists:
             raise GroupIdNotFound("no such group")
-        return b"{}"
+        return ShareGroupDescription(
+            group_id=group_id,
+            state="Empty",
+            group_epoch=0,
+            assignment_epoch=0,
+            assignor_name="",
+            member_count=0,
+            members=[],
+        )
 
 
 class Log:
@@ -238,9 +247,9 @@ def clean_up(world: World) -> Operation:
             return world.now_ms
 
     async def run(actor: Actor) -> None:
-        keeping = Housekeeping(Coordinator(world, actor), Readers(actor.query), Clock())  # type: ignore[arg-type]
+        idle = IdleGroups(Coordinator(world, actor), Readers(actor.query), Clock())  # type: ignore[arg-type]
         for _ in range(2):
-            await keeping.look()
+            await idle.remove()
             world.now_ms += STALE_MS
 
     return run

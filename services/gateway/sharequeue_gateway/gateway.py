@@ -107,8 +107,7 @@ from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.transactions.transactions import TransactionOptions
-from sharequeue_gateway.retention.heartbeats import Heartbeats
-from sharequeue_gateway.retention.housekeeping import Housekeeping
+from sharequeue_gateway.retention.idle_groups import IdleGroups
 from sharequeue_gateway.retention.sweeps import Retention
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.appends import RoutedAppends
@@ -488,8 +487,7 @@ def _retention(base: Base, record_log: Log, readers: Readers, interval_ms: int) 
         base.cluster,
         record_log,
         readers,
-        Housekeeping(base.coordinator, readers, base.clock),
-        Heartbeats(base.coordinator, readers, base.clock),
+        IdleGroups(base.coordinator, readers, base.clock),
         base.clock,
         interval_ms=interval_ms,
     )

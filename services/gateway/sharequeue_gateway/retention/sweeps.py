@@ -19,8 +19,7 @@ from sharequeue_gateway.record_log.log import Removed
 from sharequeue_gateway.record_log.parts import Log
 from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.retention_rule import rule_of
-from sharequeue_gateway.retention.heartbeats import Heartbeats
-from sharequeue_gateway.retention.housekeeping import Housekeeping
+from sharequeue_gateway.retention.idle_groups import IdleGroups
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
@@ -38,8 +37,7 @@ class Retention:
     _cluster: Cluster
     _record_log: Log
     _readers: Readers
-    _housekeeping: Housekeeping
-    _heartbeats: Heartbeats
+    _idle_groups: IdleGroups
     _clock: Clock
     interval_ms: int
     _warned_at_ms: dict[tuple[str, str, bool], int] = field(init=False, default_factory=dict)
@@ -57,7 +55,7 @@ class Retention:
         ruled = [(topic, rule) for topic, rule in ruled if not rule.idle]
         spares = capabilities.Capability.RETENTION_UNSETTLED in self._record_log.capabilities
         spared = [topic for topic, rule in ruled if spares and rule.by_readers]
-        await self._heartbeats.renew([topic for topic in spared if self._cluster.sweeps(topic.topic_id, 0)])
+        await self._idle_groups.renew([topic for topic in spared if self._cluster.sweeps(topic.topic_id, 0)])
         for topic, rule in ruled:
             mine = [place for place in range(topic.partitions) if self._cluster.sweeps(topic.topic_id, place)]
             with looking("retention", "cannot apply retention; trying again later", topic=topic.name):
@@ -65,7 +63,7 @@ class Retention:
         await self._warn(spared)
         if ruled and self._cluster.sweeps("readers", 0):
             with looking("retention", "cannot look for rows of deleted groups"):
-                await self._housekeeping.look()
+                await self._idle_groups.remove()
 
     async def _warn(self, spared: Sequence[KnownTopic]) -> None:
         """Say once a day which groups are about to lose their hold of a topic, or have lost it."""
