@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import asyncpg
 import msgspec
@@ -28,6 +28,7 @@ from sharequeue_gateway.record_log.connections import in_turn, locking
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.key_store import NO_KEY, NewKey
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.reading.cache import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
 from sharequeue_http.forms.errors import ApiError, InvalidRequest, RequestTimedOut
@@ -52,16 +53,18 @@ class NotOpen(Exception):
         self.past = past
 
 
-class Within(Protocol):
-    """The transaction that an append takes part in, as `LockedAppend` asks for it: see `transactions.appends`."""
+class Within:
+    """The transaction that an append takes part in, as `LockedAppend` asks for it: see `transactions.appends`.
+
+    `owner`: patterns of the transactions that the caller may use: `transaction_rules.Owner`.
+    """
+
+    owner: str = ANY_OWNER
 
     @property
     def gathers(self) -> bool:
         """Return whether the append may take the fast path."""
-
-    @property
-    def owner(self) -> str:
-        """Patterns of the transactions that the caller may use: `transaction_rules.Owner`."""
+        return False
 
     async def lock(
         self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool
@@ -70,9 +73,11 @@ class Within(Protocol):
 
         Returns: the bounds of the partitions, if these are locked too. Raises: NotOpen.
         """
+        raise NotImplementedError
 
     async def at_once(self, connection: Any, row: store.Row, key: NewKey) -> bool:
         """Append one batch and commit in one statement. Returns: whether it has; if not, nothing has happened."""
+        return False
 
     async def write(self, connection: Any, places: Sequence[TopicIdPartition], base_offsets: Sequence[int]) -> None:
         """The records are inserted, and not yet committed."""
@@ -82,6 +87,7 @@ class Within(Protocol):
 
     async def find_end(self, past: bool, look_up: "LookUp") -> "AppendResult | ApiError":
         """Find the answer if it is not open. `look_up`: finds an earlier try. Returns: the answer of the append."""
+        raise NotImplementedError
 
 
 LookUp = Callable[[], Awaitable[AppendResult | None]]

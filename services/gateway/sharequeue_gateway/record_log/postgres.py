@@ -223,12 +223,9 @@ class PostgresRecordLog:
         return answer
 
     async def with_records(self, place: TopicIdPartition, ranges: Sequence[tuple[int, int]]) -> list[int]:
-        """See `time_lines.with_records`."""
-        found: list[int] = await self.database.query(time_lines.with_records, place, ranges)
-        return found
+        return await self.database.query(time_lines.with_records, place, ranges)
 
     async def end_above(self, ends: Mapping[TopicIdPartition, int]) -> None:
-        """Groups or locks name offsets below these, which the log does not have: it never gives them again."""
         await self.database.query(time_lines.end_above, ends)
         WENT_BACK().inc()
         log.error(
@@ -243,17 +240,14 @@ class PostgresRecordLog:
             await self._read_ends(unknown)
 
     def known_log_start(self, place: TopicIdPartition) -> int:
-        """The log start, as far as memory has it; -1: unknown."""
         known = self._cache.partition(place)
         return -1 if known is None else known.log_start_offset
 
     def hear_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
-        """Another gateway reports the log end after its append."""
         if self._cache.partition((topic_id, partition)) is not None:
             self._known.learn((topic_id, partition), -1, log_end_offset)
 
     async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:
-        """The first offset with a timestamp at or after `timestamp_ms`, or None."""
         bounds = (await self.database.query(store.bounds, [(topic_id, partition)])).get((topic_id, partition))
         if bounds is None:
             return None
@@ -273,25 +267,22 @@ class PostgresRecordLog:
     # Trim
 
     async def delete_records(self, topic_id: str, before: Mapping[int, int]) -> dict[int, int]:
-        """Move log starts of a topic up, TRIMMED_AT_ONCE in one transaction. After a failure some may have moved.
-
-        `before`: partitions, each with its new log start (-1: the end).
-
-        Returns: the log start of each partition. Raises: OffsetOutOfRange.
-        """
+        """As `RecordLog.delete_records`, TRIMMED_AT_ONCE in one transaction."""
         log_starts: dict[int, int] = {}
         wanted = sorted(before.items())
         for start in range(0, len(wanted), TRIMMED_AT_ONCE):
             some = wanted[start : start + TRIMMED_AT_ONCE]
-            trimmed: list[trimming.Trimmed] = await self.database.query(trimming.delete_records, topic_id, some)
-            for partition, log_start_offset, log_end_offset in trimmed:
-                self._cache.set_ends((topic_id, partition), log_start_offset, log_end_offset)
-                self._listener.changed(topic_id, partition, log_start_offset, log_end_offset)
-                log_starts[partition] = log_start_offset
+            trimmed = await self.database.query(trimming.delete_records, topic_id, some)
+            self._moved(topic_id, trimmed)
+            log_starts.update((each.partition, each.log_start_offset) for each in trimmed)
         return log_starts
 
+    def _moved(self, topic_id: str, removed: Iterable[Removed]) -> None:
+        for partition, log_start_offset, log_end_offset, _ in removed:
+            self._cache.set_ends((topic_id, partition), log_start_offset, log_end_offset)
+            self._listener.changed(topic_id, partition, log_start_offset, log_end_offset)
+
     async def delete_topic(self, topic_id: str, partitions: int) -> None:
-        """Refuse further appends and remove all records. A repeat succeeds."""
         for first in range(0, partitions, MOST_PARTITIONS):
             part = range(first, min(first + MOST_PARTITIONS, partitions))
             await self.database.query(trimming.delete_partitions, topic_id, part)
@@ -301,11 +292,8 @@ class PostgresRecordLog:
     async def apply_retention(
         self, topic_id: str, partitions: Sequence[int], rule: RetentionRule, now_ms: int
     ) -> list[Removed]:
-        """Move log starts of these partitions up until the rule holds. Returns: those that moved."""
         removed = await self._retaining.sweep(topic_id, partitions, rule, now_ms)
-        for partition, log_start_offset, log_end_offset, _ in removed:
-            self._cache.set_ends((topic_id, partition), log_start_offset, log_end_offset)
-            self._listener.changed(topic_id, partition, log_start_offset, log_end_offset)
+        self._moved(topic_id, removed)
         return removed
 
     # Loops

@@ -12,7 +12,7 @@ gateway reports moves neither: a transaction may have begun or ended behind it.
 """
 
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Container, Iterable, Sequence
 from operator import attrgetter
 
@@ -87,7 +87,7 @@ class BatchCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._partitions: dict[TopicIdPartition, CachedPartition] = {}
+        self._partitions: defaultdict[TopicIdPartition, CachedPartition] = defaultdict(CachedPartition)
         self._order: OrderedDict[tuple[str, int, int], int] = OrderedDict()
         self.bytes = 0
 
@@ -131,9 +131,7 @@ class BatchCache:
 
         `last_stable_offset`: read from the database together with the ends; -1: unknown.
         """
-        known = self._partitions.get(place)
-        if known is None:
-            known = self._partitions[place] = CachedPartition()
+        known = self._partitions[place]
         before = (known.log_start_offset, known.log_end_offset)
         known.log_start_offset = max(known.log_start_offset, log_start_offset)
         known.log_end_offset = max(known.log_end_offset, log_end_offset)
@@ -148,9 +146,7 @@ class BatchCache:
 
     def set_replacements(self, place: TopicIdPartition, replacements: int) -> None:
         """Learn the number of replacements in a partition. If it has risen, drop the batches in memory."""
-        known = self._partitions.get(place)
-        if known is None:
-            known = self._partitions[place] = CachedPartition()
+        known = self._partitions[place]
         if replacements > known.replacements:
             known.replacements = replacements
             while known.batches:
@@ -166,9 +162,7 @@ class BatchCache:
 
         Returns: the batch in memory, which all its readers share: what becomes of its transaction is noted once.
         """
-        known = self._partitions.get(place)
-        if known is None:
-            known = self._partitions[place] = CachedPartition()
+        known = self._partitions[place]
         known.log_end_offset = max(known.log_end_offset, log_end_offset)
         index = bisect_right(known.bases, batch.base_offset)
         if index and known.bases[index - 1] == batch.base_offset:

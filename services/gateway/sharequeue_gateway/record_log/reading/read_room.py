@@ -7,7 +7,6 @@ never kept waiting.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -23,44 +22,25 @@ class ReadRoom:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._largest = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._first = asyncio.Lock()
+        """Held by the read that is the next one to begin."""
+        self._left = asyncio.Event()
 
     async def enter(self, asked: int) -> int:
         """Wait for room. `asked`: the bytes that the read asks for. Returns: those that it counts as, for `leave`."""
-        size = max(asked, self._largest)
-        if not self._waiting and self._fits(size):
+        async with self._first:
+            while self._bytes and self._bytes + max(asked, self._largest) > self._max_bytes:
+                self._left.clear()
+                await self._left.wait()
+            size = max(asked, self._largest)
             self._bytes += size
-            return size
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((size, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.leave(size)
-            else:
-                self._let_in()
-            raise
         return size
 
     def leave(self, size: int, largest: int = 0) -> None:
         """A read has ended. `largest`: the bytes of the largest batch that it read."""
         self._bytes -= size
         self._largest = max(self._largest, largest)
-        self._let_in()
-
-    def _fits(self, size: int) -> bool:
-        return not self._bytes or self._bytes + size <= self._max_bytes
-
-    def _let_in(self) -> None:
-        while self._waiting:
-            size, turn = self._waiting[0]
-            if not turn.done():
-                if not self._fits(size):
-                    return
-                self._bytes += size
-                turn.set_result(None)
-            self._waiting.popleft()
+        self._left.set()
 
 
 def ahead_of(max_bytes: int) -> int:

@@ -2,25 +2,18 @@
 `purging`."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sharequeue.protocol.types import MAX_INT64
 from sharequeue_gateway.record_log import store, time_lines
 from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
-from sharequeue_gateway.record_log.log import OffsetOutOfRange
+from sharequeue_gateway.record_log.log import OffsetOutOfRange, Removed
 from sharequeue_gateway.record_log.removing import readers_store
 
 
-class Trimmed(NamedTuple):
-    """The new bounds of a partition."""
-
-    partition: int
-    log_start_offset: int
-    log_end_offset: int
-
-
-async def delete_records(connection: Any, topic_id: str, before: Sequence[tuple[int, int]]) -> list[Trimmed]:
-    """Move log starts up. All of these partitions, or none. Raises: OffsetOutOfRange."""
+async def delete_records(connection: Any, topic_id: str, before: Sequence[tuple[int, int]]) -> list[Removed]:
+    """Move log starts up. All of these partitions, or none. It counts nothing as unfinished: somebody wants it so.
+    Raises: OffsetOutOfRange."""
     places = [(topic_id, partition) for partition, _ in before]
     trimmed = []
     async with connection.transaction():
@@ -34,9 +27,9 @@ async def delete_records(connection: Any, topic_id: str, before: Sequence[tuple[
                 raise OffsetOutOfRange(
                     f"before_offset {target} is behind the log end {bounds.log_end_offset}", bounds.log_start_offset
                 )
-            trimmed.append(Trimmed(partition, max(target, bounds.log_start_offset), bounds.log_end_offset))
-        await store.raise_log_starts(connection, topic_id, trimmed)
-        await dead_letter_sources.leave(connection, topic_id, {partition: start for partition, start, _ in trimmed})
+            trimmed.append(Removed(partition, max(target, bounds.log_start_offset), bounds.log_end_offset, {}))
+        await store.raise_log_starts(connection, topic_id, [each[:3] for each in trimmed])
+        await dead_letter_sources.leave(connection, topic_id, {each[0]: each[1] for each in trimmed})
     return trimmed
 
 

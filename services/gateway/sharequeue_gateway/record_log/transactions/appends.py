@@ -12,9 +12,8 @@ from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.key_store import NewKey
-from sharequeue_gateway.record_log.locked_append import LookUp, NotOpen
+from sharequeue_gateway.record_log.locked_append import LookUp, NotOpen, Within
 from sharequeue_gateway.record_log.log import AppendResult
-from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.store import Bounds
 from sharequeue_gateway.record_log.transactions import settlements, transaction_store
 from sharequeue_gateway.record_log.transactions.ending import End, Ending
@@ -63,7 +62,7 @@ class KnownEnds:
         return append_refusal(transaction_id, found, happened is not None), happened
 
 
-class InTransaction:
+class InTransaction(Within):
     """An append to an open transaction of a client."""
 
     def __init__(self, ends: KnownEnds, transaction_id: str, owner: str) -> None:
@@ -82,10 +81,6 @@ class InTransaction:
         if past or not is_open:
             raise NotOpen(past and is_open)
 
-    async def at_once(self, connection: Any, row: store.Row, key: NewKey) -> bool:
-        """The fast path does this, for many appends together."""
-        return False
-
     async def write(self, connection: Any, places: Sequence[TopicIdPartition], base_offsets: Sequence[int]) -> None:
         """The transaction writes to these partitions. Raises: TooLarge."""
         count = await transaction_store.register(connection, self._transaction_id, places, base_offsets)
@@ -96,19 +91,13 @@ class InTransaction:
                 limit=store.MOST_OF_TRANSACTION,
             )
 
-    def count(self, seconds: float) -> None:
-        """Count nothing, as it goes on: only its end is counted."""
-
     async def find_end(self, past: bool, look_up: LookUp) -> ApiError:
         return (await self._ends.refusal(self._transaction_id, self.owner, past, look_up))[0]
 
 
-class Settles:
+class Settles(Within):
     """An append that commits a transaction with acknowledgements. The transaction has no records of its own: those of
     the append are plain ones, which nobody ever sees uncommitted."""
-
-    gathers: Final = False
-    owner: Final = ANY_OWNER
 
     def __init__(self, database: LogDatabase, ends: KnownEnds, transaction_id: str, settling: Settling) -> None:
         self._database = database
@@ -143,9 +132,6 @@ class Settles:
         return await settlements.commit_at_once(
             connection, database.outcomes, transaction_id, self._settling, row, database.compression, key
         )
-
-    async def write(self, connection: Any, places: Sequence[TopicIdPartition], base_offsets: Sequence[int]) -> None:
-        """The records are not of the transaction."""
 
     def count(self, seconds: float) -> None:
         self._ends.count(COMMIT, seconds)
