@@ -187,6 +187,10 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
     "no unique key to remove": (lambda c: purging.remove_expired("unique_keys", c, 10, 0), 1),
     "close dead letters": (lambda c: dead_letter_sources.close(c, [some_letter(n) for n in range(500, 510)]), 10),
     "dead letters below a log start": (lambda c: dead_letter_sources.leave(c, TOPIC, {0: 100, 1: 0}), 100),
+    "dead letters that compaction has removed": (
+        lambda c: dead_letter_sources.remove(c, TOPIC, {0: [(n, n + 1) for n in range(500, 600, 5)]}),
+        100,
+    ),
     "dead letters that their consumers have finished": (
         lambda c: dead_letter_sources.finished_by(c, "g1", TOPIC, "desk", 5000),
         20,

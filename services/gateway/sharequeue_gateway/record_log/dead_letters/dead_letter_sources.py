@@ -14,7 +14,7 @@ wrong count. Counts come last, in the order of their keys.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
@@ -142,25 +142,33 @@ async def leave(connection: Connection, topic_id: str, log_starts: Mapping[int, 
         list(log_starts),
         list(log_starts.values()),
     )
-    below = ((partition, 0, log_start - 1) for partition, log_start in log_starts.items())
-    await remove(connection, topic_id, below)
-
-
-async def remove(connection: Connection, letter_topic_id: str, ranges: Iterable[tuple[int, int, int]]) -> None:
-    """Dead letters have left their topic. `ranges`: a partition, and the first and the last offset. Call it last in a
-    transaction."""
-    rows = await connection.fetch(
-        """WITH gone AS (
-             DELETE FROM log.dead_letter_sources s
-             USING unnest($2::int[], $3::bigint[], $4::bigint[]) AS t(partition, first_offset, last_offset)
-             WHERE s.letter_topic_id = $1 AND s.letter_partition = t.partition
-               AND s.letter_offset >= t.first_offset AND s.letter_offset <= t.last_offset
-             RETURNING s.group_id, s.topic_id, s.partition, s.open)
-           SELECT group_id, topic_id, partition, count(*) FROM gone WHERE open GROUP BY 1, 2, 3""",
-        letter_topic_id,
-        *columns_of([*ranges], 3),
+    await remove(
+        connection, topic_id, {partition: [(0, start - 1)] for partition, start in log_starts.items() if start}
     )
-    fewer = {SharePartitionKey(row[0], str(row[1]), row[2]): row[3] for row in rows}
+
+
+async def remove(connection: Connection, letter_topic_id: str, ranges: Mapping[int, Sequence[tuple[int, int]]]) -> None:
+    """Dead letters have left their topic. `ranges`: by partition, first and last offsets. Call it last in a
+    transaction. The ranges are looked up one by one: joined with the table, they are compared with each of its rows."""
+    fewer: Counter[SharePartitionKey] = Counter()
+    for partition, of_partition in ranges.items():
+        rows = await connection.fetch(
+            """WITH gone AS (
+                 DELETE FROM log.dead_letter_sources
+                 WHERE letter_topic_id = $1 AND letter_partition = $2 AND letter_offset = ANY(ARRAY(
+                   SELECT s.letter_offset FROM unnest($3::bigint[], $4::bigint[]) AS t(first_offset, last_offset)
+                   CROSS JOIN LATERAL (
+                     SELECT letter_offset FROM log.dead_letter_sources
+                     WHERE letter_topic_id = $1 AND letter_partition = $2
+                       AND letter_offset >= t.first_offset AND letter_offset <= t.last_offset
+                     ORDER BY letter_offset OFFSET 0) s))
+                 RETURNING group_id, topic_id, partition, open)
+               SELECT group_id, topic_id, partition, count(*) FROM gone WHERE open GROUP BY 1, 2, 3""",
+            letter_topic_id,
+            partition,
+            *columns_of(of_partition, 2),
+        )
+        fewer.update({SharePartitionKey(row[0], str(row[1]), row[2]): row[3] for row in rows})
     await _subtract(connection, fewer)
 
 

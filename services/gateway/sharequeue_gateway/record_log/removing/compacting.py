@@ -218,8 +218,8 @@ async def _replace_in_pieces(
         if not changed:
             return done, None
         counted = await count_replacement(connection, *place)
-        removed = ((place[1], *each) for base_offset in changed for each in wanted[base_offset].removed)
-        await dead_letter_sources.remove(connection, place[0], removed)
+        removed = [each for base_offset in changed for each in wanted[base_offset].removed]
+        await dead_letter_sources.remove(connection, place[0], {place[1]: removed})
         return done, counted
 
 

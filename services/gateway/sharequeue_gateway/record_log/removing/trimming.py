@@ -42,4 +42,4 @@ async def delete_partitions(connection: Any, topic_id: str, part: range) -> None
         await readers_store.remove_of_topic(connection, topic_id, part)
         await store.make_partitions(connection, places, deleted=True)
         await store.mark_deleted(connection, topic_id, part)
-        await dead_letter_sources.remove(connection, topic_id, ((partition, 0, MAX_INT64) for partition in part))
+        await dead_letter_sources.remove(connection, topic_id, {each: [(0, MAX_INT64)] for each in part})
