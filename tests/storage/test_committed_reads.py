@@ -277,7 +277,7 @@ async def test_an_aborted_transaction_is_remembered_until_its_marker_is_purged(d
         for start, left in ((1, 1), (2, 1), (3, 0)):
             await log.delete_records(topic, {0: start})
             for _ in range(2):  # the first round ends at the mark of the earlier start
-                for stage, _ in purging.STAGES[:3]:
+                for stage, _ in purging.STAGES[:4]:
                     await stage(connection, 100, 0)
             assert (
                 await connection.fetchval("SELECT count(*) FROM log.aborted_transactions WHERE topic_id = $1", topic)

@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 from sharequeue_gateway.record_log import backlog_store
 from sharequeue_gateway.record_log.backlog_store import Backlog, Backlogs
+from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing import purging
@@ -168,6 +169,28 @@ async def test_od_106_what_leaves_the_dead_letter_topic_is_open_no_more(module_d
         removed = await it.log.apply_retention(it.queue, [0], RetentionRule(retention_ms=0), 1_000)
         assert [each.log_start_offset for each in removed] == [6]
         assert (await it.open(), await it.ranges()) == (0, [])
+
+
+async def test_od_107_those_of_a_deleted_dead_letter_topic_go_in_steps(
+    module_database: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purging, "STAGES", ())
+    async with scene(module_database, name) as it:
+        await it.write(*range(10, 15))
+        await it.park(20)
+        await it.redrive(0)
+        await it.log.delete_topic(it.queue, 1)
+        assert (await it.open(), await it.ranges()) == (5, [(1, 4)]), "not in the transaction of the deletion"
+        steps = []
+        for _ in range(4):
+            steps.append(await it.log.database.query(dead_letter_sources.remove_deleted, 2, 0))
+            await it.log.database.query(purging.remove_rows, 10, 0)
+            await it.log.database.query(purging.renew_marks, 10, 0)
+            await it.log.database.query(purging.forget_deleted, 10, 0)
+            assert await it.open() == sum(last - first + 1 for first, last in await it.ranges()) + 1
+        assert steps == [2, 2, 1, 0], "the topic is not forgotten before"
+        assert await it.open() == 1, "the parked one is in no topic"
+        assert await it.connection.fetchval("SELECT count(*) FROM log.partitions WHERE topic_id = $1", it.queue) == 0
 
 
 async def test_od_108_compaction_closes_what_it_removes(module_database: str, name: str) -> None:

@@ -3,8 +3,9 @@
 `open`: the dead letter is not closed: it was not redriven, dropped, or finished by the group that consumes its topic.
 
 A row is written in the transaction that writes its dead letter, so before the group's floor passes the record. It goes
-when the dead letter leaves its topic. Rows of a partition of a dead-letter topic change under its lock. A parked dead
-letter has no place in a topic: PARKED is its offset. Its row has its record, and goes when it is closed.
+when the dead letter leaves its topic; of a deleted topic, the purge removes it later. Rows of a partition of a
+dead-letter topic change under its lock. A parked dead letter has no place in a topic: PARKED is its offset. Its row has
+its record, and goes when it is closed.
 
 `log.open_dead_letter_counts` has how many each share-partition has, parked ones included: they are counted, not
 searched. Both change in the transaction that writes, closes, removes or parks the dead letters, so a crash leaves no
@@ -170,6 +171,23 @@ async def remove(connection: Connection, letter_topic_id: str, ranges: Mapping[i
         )
         fewer.update({SharePartitionKey(row[0], str(row[1]), row[2]): row[3] for row in rows})
     await _subtract(connection, fewer)
+
+
+async def remove_deleted(connection: Connection, at_once: int, _: int) -> int:
+    """Remove some dead letters of deleted topics: a stage of the purge. Returns: how many."""
+    async with connection.transaction():
+        rows = await connection.fetch(
+            """DELETE FROM log.dead_letter_sources WHERE ctid = ANY(ARRAY(
+                 SELECT s.ctid FROM log.partitions p CROSS JOIN LATERAL (
+                   SELECT ctid FROM log.dead_letter_sources
+                   WHERE letter_topic_id = p.topic_id AND letter_partition = p.partition AND letter_offset >= 0
+                   ORDER BY letter_offset LIMIT $1 FOR UPDATE SKIP LOCKED) s
+                 WHERE p.trimmed_at IS NOT NULL AND p.deleted LIMIT $1))
+               RETURNING group_id, topic_id, partition, open""",
+            at_once,
+        )
+        await _subtract(connection, Counter(SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows if row[3]))
+    return len(rows)
 
 
 # Counts of what is open

@@ -1,4 +1,5 @@
-"""The purge, in stages: rows below log starts and of deleted topics, aborted transactions, finished marks, partitions.
+"""The purge, in stages: rows below log starts and of deleted topics, aborted transactions, dead letters in deleted
+topics, finished marks, partitions.
 
 A partition with rows to remove has a mark: at the time `trimmed_at`, its log start was `purge_before`. Later trims do
 not move the mark, or the rows of a partition that is trimmed often would never be old enough.
@@ -15,6 +16,7 @@ from sharequeue.repeats import OLD_KEYS
 from sharequeue.service.failed_looks import looking
 from sharequeue_gateway.record_log import key_store
 from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.store import NOW_MS, Connection, remove_some, rows_in
 
 PURGE_PAUSE_S: Final = 15.0
@@ -98,6 +100,9 @@ async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int
                 AND (SELECT b.base_offset FROM log.record_batches b WHERE {_PURGEABLE}
                      ORDER BY b.base_offset LIMIT 1) IS NULL
                 AND NOT EXISTS (SELECT FROM log.aborted_transactions a WHERE {_ENDED})
+                AND (SELECT s.letter_offset FROM log.dead_letter_sources s WHERE p.deleted AND s.letter_offset >= 0
+                       AND s.letter_topic_id = p.topic_id AND s.letter_partition = p.partition
+                     ORDER BY s.letter_offset LIMIT 1) IS NULL
               LIMIT $1 FOR UPDATE SKIP LOCKED) done
             WHERE p.topic_id = done.topic_id AND p.partition = done.partition""",
         at_once,
@@ -124,7 +129,6 @@ async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> 
     # no index: these tables are small, and this happens once for each topic
     for table in TABLES:
         await connection.execute(f"DELETE FROM log.{table} WHERE topic_id = ANY($1::uuid[])", gone)
-    await connection.execute("DELETE FROM log.dead_letter_sources WHERE letter_topic_id = ANY($1::uuid[])", gone)
     status: str = await connection.execute(
         """DELETE FROM log.partitions WHERE topic_id = ANY($1::uuid[])
            AND deleted_at < now() - make_interval(secs => $2) AND trimmed_at IS NULL""",
@@ -142,6 +146,7 @@ async def remove_expired(table: str, connection: Connection, at_once: int, _: in
 STAGES: Final = (
     (remove_rows, PURGE_AFTER_S),
     (remove_aborted, PURGE_AFTER_S),
+    (dead_letter_sources.remove_deleted, 0),
     (renew_marks, PURGE_AFTER_S),
     (partial(remove_expired, "unique_keys"), 0),
     (partial(remove_expired, "outcomes"), 0),

@@ -4,7 +4,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sharequeue.protocol.types import MAX_INT64
 from sharequeue_gateway.record_log import store, time_lines
 from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, Removed
@@ -42,4 +41,3 @@ async def delete_partitions(connection: Any, topic_id: str, part: range) -> None
         await readers_store.remove_of_topic(connection, topic_id, part)
         await store.make_partitions(connection, places, deleted=True)
         await store.mark_deleted(connection, topic_id, part)
-        await dead_letter_sources.remove(connection, topic_id, {each: [(0, MAX_INT64)] for each in part})
