@@ -1,6 +1,7 @@
 """Spans of OpenTelemetry, with its names for messaging, and the header `traceparent` of records.
 
-Only where the program has imported `opentelemetry.trace`: nothing here imports it, and without it there are no spans.
+Only where the program has imported `opentelemetry.trace` and has set a provider of traces: nothing here imports it, and
+other libraries import it without a provider, so that spans would go nowhere.
 
     send (in the program's own trace) ── header traceparent ──▶ process (around a worker's function) ──▶ settle
 """
@@ -23,8 +24,8 @@ Span = Any
 
 
 def wanted() -> bool:
-    """Tell whether the program has imported OpenTelemetry."""
-    return "opentelemetry.trace" in sys.modules
+    """Tell whether the program traces with OpenTelemetry."""
+    return _api() is not None
 
 
 def start(
@@ -38,7 +39,7 @@ def start(
             in that of the code that runs: a worker's tasks begin wherever its loop was started.
         more: attributes, by their names below `messaging`.
     """
-    api = sys.modules.get("opentelemetry.trace")
+    api = _api()
     if api is None:
         return None
     contexts = [found for headers in islice(of, MOST_LINKS) if (found := _context_of(headers)) is not None]
@@ -85,6 +86,12 @@ def current(span: Span) -> contextlib.AbstractContextManager[object]:
         span, record_exception=False, set_status_on_exception=False
     )
     return used
+
+
+def _api() -> Any:
+    """The module of a program that has set a provider; None: it has not."""
+    api = sys.modules.get("opentelemetry.trace")
+    return None if api is None or isinstance(api.get_tracer_provider(), api.ProxyTracerProvider) else api
 
 
 def _context_of(headers: Mapping[str, str]) -> Any:

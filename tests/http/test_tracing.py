@@ -6,7 +6,9 @@ import sys
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 
+from sharequeue.client import tracing
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway
 
@@ -127,6 +129,13 @@ def test_a_program_without_opentelemetry_imports_nothing_of_it(
     assert imported == []
     own = "00-" + 32 * "a" + "-" + 16 * "b" + "-01"
     assert sorted(map(tuple, seen)) == [("first", None, None), ("hopeless", None, None), ("own", None, own)]
+
+
+def test_a_program_that_has_no_provider_makes_no_spans() -> None:
+    """Other libraries import OpenTelemetry, too: a worker would pay for spans that go nowhere."""
+    assert isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+    assert not tracing.wanted()
+    assert tracing.start("send", "orders", "PRODUCER") is None
 
 
 @pytest.fixture(scope="module")

@@ -128,9 +128,8 @@ class Record(Generic[V]):
     @property
     def lost(self) -> bool:
         """Tell whether the lock has ended: another member may have the record, and an acknowledgement fails."""
-        return self.lock_remaining_ms == 0 or any(
-            self.offset in gone for gone in (self.delivery.lost, self.delivery.given_back)
-        )
+        offset, delivery = self.offset, self.delivery
+        return offset in delivery.lost or offset in delivery.given_back or self.lock_remaining_ms == 0
 
     @property
     def lock_remaining_ms(self) -> int:
