@@ -20,7 +20,6 @@ from sharequeue_kafka.errors import NOT_LEADER, UNKNOWN_TOPIC_ID, KafkaError
 from sharequeue_kafka.settings import KafkaSettings
 
 T = TypeVar("T")
-ANY_EPOCH: Final = -1
 MOST_NAMED: Final = 3
 """The brokers without an answer that an error names."""
 TOPIC: Final = 2
