@@ -15,8 +15,10 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing.readers import Beginning
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
+from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_kafka.cluster import Place
+from sharequeue_kafka.errors import KafkaError
 from tests.kafka_log.brokers import Brokers
 from tests.kafka_log.clusters import cluster_of, foreign, new_topic
 from tests.kafka_log.record_logs import open_log
@@ -203,6 +205,25 @@ def test_a_topic_that_is_gone_is_read_as_empty(kafka: Brokers, database: str) ->
             assert await log.offsets(place.topic_id, [0]) == {0: Offsets(0, 0, 0)}
             assert not (await log.read(*place, 0, *LIMITS)).batches
             await log.delete_topic(place.topic_id, 1)
+
+    run(play())
+
+
+def test_ends_are_learned_beside_a_partition_without_a_leader(
+    kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with open_log(kafka, database) as log:
+            _, (lost, *others) = await new_topic(log.cluster, 3)
+            list_offsets = log.cluster.list_offsets
+
+            async def without_a_leader(*arguments: Any, **named: Any) -> Any:
+                return {**await list_offsets(*arguments, **named), lost: KafkaError.of(5)}
+
+            monkeypatch.setattr(log.cluster, "list_offsets", without_a_leader)
+            with pytest.raises(StorageError, match="LEADER_NOT_AVAILABLE"):
+                await log.learn_ends([lost, *others])
+            assert [log.known_log_start(place) for place in (lost, *others)] == [-1, 0, 0]
 
     run(play())
 

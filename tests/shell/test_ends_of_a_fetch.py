@@ -7,7 +7,7 @@ from copy import copy
 from typing import Any, cast
 
 import pytest
-from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits
+from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.held_records import HeldRecords
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
@@ -20,6 +20,7 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
+from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import AcquireMode, TopicIdPartition
 from tests.shell.coordinator_wire import CoordinatorWire
 from tests.shell.test_load_registry import KEY, ORDERS, Parts, run
@@ -158,11 +159,12 @@ def test_a_fetch_of_a_whole_topic_that_is_woken_often_does_not_grow() -> None:
 
 
 class Ends(BatchCache):
-    """A log whose ends are asked for. `asked`: of how many partitions, by each question."""
+    """A log whose ends are asked for. `asked`: of how many, by each question. `lost`: nobody knows theirs."""
 
-    def __init__(self) -> None:
+    def __init__(self, *lost: TopicIdPartition) -> None:
         super().__init__(1 << 20)
         self.asked: list[int] = []
+        self.lost = lost
 
     def known_log_start(self, place: TopicIdPartition) -> int:
         known = self.partition(place)
@@ -171,7 +173,10 @@ class Ends(BatchCache):
     async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
         self.asked.append(len(places))
         for place in places:
-            self.set_ends(place, 0, 1)
+            if place not in self.lost:
+                self.set_ends(place, 0, 1)
+        if self.lost:
+            raise StorageError("a partition has no leader")
 
 
 def test_log_ends_of_a_few_share_partitions_are_learned_together_once_the_first_is_unknown() -> None:
@@ -184,5 +189,20 @@ def test_log_ends_of_a_few_share_partitions_are_learned_together_once_the_first_
         for leds in ([led], [led, led], [led, led]):
             assert await fetcher._takeable(leds, [], Clock().now_ms()) == leds
         assert log.asked == [2]
+
+    run(work)
+
+
+def test_a_log_end_that_cannot_be_learned_is_the_fault_of_its_share_partition_alone() -> None:
+    """Otherwise one partition of Kafka without a leader ends the delivery of all others."""
+
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        led, faults = await led_with_a_lock(coordinator, gateway), list[PartitionFault]()
+        lost = copy(led)
+        lost.key = led.key._replace(partition=1)
+        fetcher = fetcher_of(gateway, log := Ends(("id-1", 1)))
+        log.drop(PLACE)
+        assert await fetcher._takeable([lost, led], faults, Clock().now_ms()) == [led]
+        assert [(fault.partition, fault.error.code) for fault in faults] == [(1, "KAFKA_STORAGE_ERROR")]
 
     run(work)

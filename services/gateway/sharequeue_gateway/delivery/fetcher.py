@@ -283,8 +283,8 @@ class Fetcher:
         self, leds: Sequence[LedSharePartition], faults: list[PartitionFault], now_ms: int
     ) -> list[LedSharePartition]:
         """The share-partitions that no other fetch reads, whose limits leave room and whose records can be settled. The
-        others turn this fetch away. If there are many, or the log end of the first is unknown, all are learned: none,
-        and faults, if that fails."""
+        others turn this fetch away. If there are many, or the log end of the first is unknown, all are learned; those
+        that stay unknown are faults."""
         takeable, full = [], []
         failing = self._leader.failing
         for led in leds:
@@ -307,8 +307,10 @@ class Fetcher:
             try:
                 await self._record_log.learn_ends(places)
             except ApiError as error:
-                faults += [PartitionFault(led.topic_name, led.key.partition, error) for led in takeable]
-                return []
+                starts = [self._record_log.known_log_start(place) for place in places]
+                found = list(zip(takeable, starts, strict=True))
+                faults += [PartitionFault(led.topic_name, led.key.partition, error) for led, at in found if at < 0]
+                return [led for led, at in found if at >= 0]
         return takeable
 
     async def _take(

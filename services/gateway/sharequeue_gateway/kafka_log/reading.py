@@ -149,33 +149,43 @@ class KafkaReads:
 
     async def ask(self, places: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, Offsets]:
         """Ask for the bounds of logs; those of a topic that is gone are NO_OFFSETS. Raises: StorageError."""
-        asked = [Place(*place) for place in places]
-        try:
-            starts, ends, stables = await asyncio.gather(
-                self._cluster.list_offsets(asked, "earliest"),
-                self._cluster.list_offsets(asked, "latest"),
-                self._cluster.list_offsets(asked, "latest", committed=True),
-            )
-            found: dict[TopicIdPartition, Offsets] = {}
-            for place in asked:
-                of_place = (starts[place], stables[place], ends[place])
-                if fault := next((each for each in of_place if isinstance(each, KafkaError)), None):
-                    if fault.name not in GONE:
-                        raise fault
-                    found[place] = NO_OFFSETS
-                    continue
-                found[place] = Offsets(*(each.offset for each in of_place if isinstance(each, LogOffset)))
-        except KafkaError as fault:
-            raise storage_error(fault) from fault
+        found, faults = await self._ask(places)
+        if faults:
+            raise storage_error(faults[0]) from faults[0]
         return found
 
     async def read_ends(self, places: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, Offsets]:
-        """As `ask`, and learn the bounds."""
-        found = await self.ask(places)
+        """As `ask`, and learn the bounds; if some are not known, those of the others."""
+        found, faults = await self._ask(places)
         for place, offsets in found.items():
             if offsets is not NO_OFFSETS:
                 self.learn(place, offsets.log_start_offset, offsets.log_end_offset, offsets.last_stable_offset)
+        if faults:
+            raise storage_error(faults[0]) from faults[0]
         return found
+
+    async def _ask(
+        self, places: Sequence[TopicIdPartition]
+    ) -> tuple[dict[TopicIdPartition, Offsets], list[KafkaError]]:
+        """Return the bounds of the logs that answered, and an error for each other one."""
+        asked = [Place(*place) for place in places]
+        starts, ends, stables = await asyncio.gather(
+            self._cluster.list_offsets(asked, "earliest"),
+            self._cluster.list_offsets(asked, "latest"),
+            self._cluster.list_offsets(asked, "latest", committed=True),
+        )
+        found: dict[TopicIdPartition, Offsets] = {}
+        faults: list[KafkaError] = []
+        for place in asked:
+            of_place = (starts[place], stables[place], ends[place])
+            if fault := next((each for each in of_place if isinstance(each, KafkaError)), None):
+                if fault.name in GONE:
+                    found[place] = NO_OFFSETS
+                else:
+                    faults.append(fault)
+            else:
+                found[place] = Offsets(*(each.offset for each in of_place if isinstance(each, LogOffset)))
+        return found, faults
 
     def forget_unused(self, interest: Iterable[TopicIdPartition]) -> None:
         """Forget, and no longer follow, logs that nobody used since the last call. `interest`: those to keep."""
