@@ -14,8 +14,15 @@ HEAD: Final = struct.Struct(">qiib")
 """First offset, bytes that follow, leader epoch, form. Forms before 2 have a checksum in place of the epoch."""
 BEFORE_LENGTH: Final = 12
 FORM_AT: Final = 16
+NUMBERS: Final = slice(43, 57)
+"""Of a batch: its producer id, the epoch of that, and the sequence of the first record."""
 make = tuple.__new__
 """Makes a record in half the time of its class."""
+
+
+def numbers_of(batch: bytes) -> bytes:
+    """Return what names a batch of an idempotent producer: no other one in its log has the same."""
+    return batch[NUMBERS]
 
 
 class KafkaRecord(NamedTuple):

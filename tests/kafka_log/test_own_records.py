@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aiokafka.protocol.admin import AlterPartitionReassignmentsRequest
 from sharequeue_gateway.kafka_log import reading
 from sharequeue_gateway.kafka_log.log import KafkaRecordLog
 from sharequeue_gateway.kafka_log.truncations import Last
@@ -243,7 +244,7 @@ def test_records_by_a_leader_that_has_moved_are_read_from_it(
             await append(log, place, 7)
             assert values(await log.read(*place, end, *LIMITS), end) == [(end, 7)]
             assert (end in came_back) == bool(moved)
-            assert log.reads.truncations._last[place] == Last(0, end + 1)
+            assert log.reads.truncations._last[place][:2] == (0, end + 1)
 
     run(play())
 
@@ -310,6 +311,71 @@ def test_an_append_continues_only_a_log_that_is_followed_now(kafka: Brokers, dat
             assert found.appended(place, leader.epoch, end + 1, end + 2) is None, "its broker may have begun again"
 
     run(play())
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_own_records_above_the_end_of_their_epoch_are_lost_only_if_the_log_has_others(
+    kafka: Brokers, database: str, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        _, place = await topic_of(kafka)
+        restarted: asyncio.Queue[Any] = asyncio.Queue()
+        async with open_log(kafka, database, restarted=restarted) as log:
+            end = await rest(log, place)
+            truncations = log.reads.truncations
+            await append(log, place, 7)
+            last = truncations._last[place]
+            assert last == Last(0, end + 1, last.appended) != Last(0, end + 1)
+
+            async def end_of_epoch(*_: Any) -> tuple[int, int]:
+                return 0, end
+
+            monkeypatch.setattr(log.cluster, "end_of_epoch", end_of_epoch)
+            truncations._suspect(place, last if there else last._replace(appended=b"another"))
+            async for _ in Every(0.01, at_once=True):
+                if not truncations._suspects:
+                    break
+            assert restarted.empty() == there
+
+    run(play())
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("long_rests")
+def test_own_records_are_not_lost_when_their_leader_has_a_later_epoch(three_brokers: Brokers, database: str) -> None:
+    """The broker stays the leader, but the partition loses a replica: nobody tells the gateway while it appends."""
+
+    async def play() -> None:
+        restarted: asyncio.Queue[Any] = asyncio.Queue()
+        async with (
+            open_log(three_brokers, database, restarted=restarted) as log,
+            cluster_of(three_brokers) as cluster,
+            foreign(three_brokers) as producer,
+        ):
+            configs = {"min.insync.replicas": "1"}
+            topic = await cluster.create_topic(f"bump-{uuid.uuid4().hex[:8]}", 1, 2, configs)
+            place = Place(topic.id, 0)
+            leader, _ = await replicas_of(three_brokers, topic.name)
+            end = await rest(log, place)
+            alone: Any = [(topic.name, [(0, [leader], {})], {})]
+            await cluster._ask_controller(AlterPartitionReassignmentsRequest(60_000, alone, {}))
+            async for _ in Every(0.2, at_once=True):
+                await cluster.refresh([topic.id])
+                if (await cluster.leader(place)).epoch > 0:
+                    break
+            assert (await cluster.leader(place)).node == leader
+            await append(log, place, 7, 8)
+            assert values(in_memory(log, place, end), end) == [(end, 7), (end + 1, 8)]
+            log.reads.following._begin(log.reads.following._followed[place])
+            await producer.send_and_wait(topic.name, b"9")
+            truncations = log.reads.truncations
+            async for _ in Every(0.05, at_once=True):
+                if not restarted.empty() or (truncations._last[place].epoch > 0 and not truncations._suspects):
+                    break
+            assert restarted.empty(), "no record is lost"
+            assert values(await log.read(*place, end, *LIMITS), end)[:2] == [(end, 7), (end + 1, 8)]
+
+    run(play(), 4 * DEADLINE_S)
 
 
 @pytest.mark.soak

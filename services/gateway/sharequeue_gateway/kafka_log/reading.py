@@ -28,7 +28,7 @@ from sharequeue_gateway.record_log.log import LogListener, Offsets, PartitionApp
 from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.reading.read_room import ReadRoom, ahead_of, within
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_kafka.batches import ReadBatch, read_batches
+from sharequeue_kafka.batches import ReadBatch, numbers_of, read_batches
 from sharequeue_kafka.cluster import KafkaCluster, LogOffset, Place
 from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
 from sharequeue_kafka.fetching import FetchedPart, Fetching
@@ -130,7 +130,7 @@ class KafkaReads:
         if as_sent and appended.as_sent and self._values(place.topic_id) in JSON:
             stable = self.following.appended(place, epoch, offset, end)
         if stable is not None:
-            self.truncations.note(place, [Last(epoch, end)])
+            self.truncations.note(place, [Last(epoch, end, numbers_of(sent.batch))])
             self.cache.add(place, RecordBatch.encode(offset, sent.tails, sent.max_timestamp_ms), end)
             self.cache.set_ends(_committed(place), -1, stable)
         elif self.cache.log_end_offset(place) >= 0:

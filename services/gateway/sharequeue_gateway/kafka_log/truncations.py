@@ -7,6 +7,9 @@ they may get records twice, and miss none.
 
     read: … epoch 4 ────────│ 120
     now:  … epoch 4 ──│ 100 ── epoch 6 ───── …       the groups start at 100, or at what they have not finished
+
+The epoch of records that this gateway appended is the one that it knew. The same leader may have had a later one, as
+after a reassignment of replicas. So nothing is lost if the log still has the batch.
 """
 
 import asyncio
@@ -19,8 +22,10 @@ from sharequeue.repeats import TRUNCATED
 from sharequeue.service.time_line import WENT_BACK
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
+from sharequeue_kafka.batches import numbers_of
 from sharequeue_kafka.cluster import KafkaCluster, Place
-from sharequeue_kafka.errors import KafkaError
+from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
+from sharequeue_kafka.fetching import Fetching
 
 log = logging.getLogger(__name__)
 
@@ -28,10 +33,14 @@ MOST_REMEMBERED: Final = 20_000
 
 
 class Last(NamedTuple):
-    """The last records that were read of a log: the epoch of their leader, and the offset behind them."""
+    """The last records that were read of a log: the epoch of their leader, and the offset behind them.
+
+    `appended`: if this gateway has appended them, and has not read them, the `numbers_of` their batch.
+    """
 
     epoch: int
     end: int
+    appended: bytes = b""
 
 
 Restart = Callable[[TopicIdPartition, int], Awaitable[None]]
@@ -44,6 +53,7 @@ class Truncations:
 
     def __init__(self, cluster: KafkaCluster, restart: Restart, forget: Callable[[TopicIdPartition], None]) -> None:
         self._cluster = cluster
+        self._fetching = Fetching(cluster)
         self._restart = restart
         self._forget = forget
         self._last: dict[TopicIdPartition, Last] = {}
@@ -52,12 +62,12 @@ class Truncations:
 
     def note(self, place: TopicIdPartition, batches: Iterable[Last]) -> None:
         """Note batches that were read, in order."""
-        for epoch, end in batches:
+        for batch in batches:
             last = self._last.get(place)
-            if last is not None and epoch > last.epoch >= 0:
+            if last is not None and batch.epoch > last.epoch >= 0:
                 self._suspect(place, last)
-            if last is None or epoch > last.epoch or (epoch == last.epoch and end > last.end):
-                self._last[place] = Last(epoch, end)
+            if last is None or batch[:2] > last[:2]:
+                self._last[place] = batch
         while len(self._last) > MOST_REMEMBERED:
             self._last.pop(next(iter(self._last)))
 
@@ -89,12 +99,12 @@ class Truncations:
     async def _look(self, place: TopicIdPartition, last: Last) -> None:
         try:
             _, end = await self._cluster.end_of_epoch(Place(*place), last.epoch)
+            if not 0 <= end < last.end or (last.appended and await self._has(Place(*place), last)):
+                return
         except KafkaError as fault:
             if fault.retriable:
                 raise
             return  # the topic is gone
-        if not 0 <= end < last.end:
-            return
         WENT_BACK().inc()
         log.error(
             "Kafka has lost records of a log: an election took a leader that was not in sync. Its groups go on where"
@@ -104,3 +114,13 @@ class Truncations:
         self._last.pop(place, None)
         self._forget(place)
         await self._restart(place, end)
+
+    async def _has(self, place: Place, last: Last) -> bool:
+        """Return whether a log still has the batch that this gateway appended."""
+        try:
+            part = await self._fetching.fetch(place, last.end - 1, 1, False)
+        except KafkaError as fault:
+            if fault.code == OFFSET_OUT_OF_RANGE:
+                return False
+            raise
+        return numbers_of(part.batches) == last.appended
