@@ -61,7 +61,7 @@ export function Strip({ group, topic, partition }) {
     <${Notice} of=${live} /><div class="strip" ref=${element}>${view && width > 0 && html`<${Cells} ...${{ view, width, chosen, cursor, point, open, zoom }} />`}</div>
     ${view && html`<${Legend} view=${view} />`}
     <${Shell} cli=${command("groups", "window", group, topic, "--partition", partition, asked.to_offset === undefined ? []
-      : ["--from-offset", asked.from_offset, "--to-offset", asked.to_offset], "--buckets", cells)}
+      : ["--from", asked.from_offset, "--to", asked.to_offset], "--buckets", cells)}
       curl=${curl("GET", path, undefined, { ...asked, buckets: cells })} /><//>`;
 }
 
