@@ -1,7 +1,9 @@
 """Dead letters as rows, with their reasons.
 
-letters = read_dead_letters(spark, "billing").where("delivery_count >= 5")
-letters.groupBy("topic", "reason").count().show()
+    letters = read_dead_letters(spark, "billing").where("delivery_count >= 5")
+    letters.groupBy("topic", "reason").count().show()
+
+`sharequeue groups redrive` sends dead letters back.
 """
 
 from typing import Any, Final, Literal

@@ -82,7 +82,7 @@ async def in_flight(group: str, topic: str | None, partition: int | None, reason
 async def window(
     group: str, topic: str, partition: int, begin: int | None, end: int | None, buckets: int, gateway: Gateway
 ) -> None:
-    """Count what GROUP does with the offsets of a partition of TOPIC, in buckets. It loads nothing."""
+    """Count what GROUP does with the offsets of a partition of TOPIC, in buckets. No gateway loads it for that."""
     query = WindowQuery(from_offset=begin, to_offset=end, buckets=buckets)
     seen = await gateway.call(apis.DESCRIBE_WINDOW, query, group=group, topic=topic, partition=partition)
     if gateway.as_json:
