@@ -21,7 +21,7 @@ def _changes_dead_letter_topic(_: Mapping[str, str], request: messages.UpdateSha
 
 
 def _tells_about(_: Mapping[str, str], request: messages.UpdateShareGroupConfigRequest) -> Iterable[str]:
-    """Dead letters end with those of this group, so they tell how far it is."""
+    """Return the group that is to work on the dead letters: which of them are open then tells how far it is."""
     return filter(None, [request.config.get(DEAD_LETTER_CONSUMER)])
 
 

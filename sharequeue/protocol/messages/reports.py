@@ -183,7 +183,7 @@ class AttentionQuery(Request):
     """A page of groups, or one of them."""
 
     group_id: GroupId | None = None
-    """Only this group, if there is something to say of it."""
+    """Only this group, if it has work, workers or dead letters."""
     page_size: PageSize = 100
     page_token: PageToken | None = None
 
