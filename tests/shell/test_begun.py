@@ -4,7 +4,8 @@ import pytest
 from msgspec import Raw
 
 from sharequeue.client import ValueUndecodable
-from sharequeue.client.consuming.deliveries import Delivery, releases
+from sharequeue.client.consuming.deliveries import Delivery, give_back, releases
+from sharequeue.client.consuming.outcomes import ACCEPT
 from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch
 
 
@@ -44,3 +45,12 @@ def test_an_undecodable_value_is_the_only_attempt_if_the_program_ends_there(
         else:
             assert held.records[offset].value == offset
     assert [(run.first_offset, run.last_offset, run.outcome.begun) for run in releases({held: None})] == begun
+
+
+def test_what_the_program_has_chosen_stays_when_the_rest_is_given_back() -> None:
+    held = delivery()
+    assert held.records[0].value == 0
+    held.choose(0, ACCEPT)
+    give_back({held: None})
+    assert [(run.first_offset, run.last_offset, run.outcome.begun) for run in held.take_given_back()] == [(1, 4, False)]
+    assert (held.chosen, held.take_given_back()) == ({0: ACCEPT}, [])

@@ -244,6 +244,13 @@ class Delivery:
     def take_chosen(self) -> list["OutcomeRun"]:
         """The chosen outcomes as acknowledgements to send: one for each run of offsets with the same outcome."""
         chosen, self.chosen = self.chosen, {}
+        return self._taken(chosen)
+
+    def take_given_back(self) -> list["OutcomeRun"]:
+        """As `take_chosen`, of the records that were given back. What the program has chosen stays."""
+        return self._taken({offset: self.chosen.pop(offset) for offset in self.given_back & self.chosen.keys()})
+
+    def _taken(self, chosen: dict[int, Outcome]) -> list["OutcomeRun"]:
         taken = [OutcomeRun(self, *run) for run in outcome_runs(chosen)]
         if tracing.wanted():
             for run in taken:

@@ -366,14 +366,16 @@ class ShareConsumer(Closing, Generic[V]):
         if self._under_way is not None and not self._under_way.expired():
             self._under_way.reschedule(0)
         self._give_back()
+        if taken := self._take_chosen():
+            self._settling.commit_in_background(taken, None, CLOSE_DEADLINE_S)
 
     def _give_back(self) -> None:
-        """Release what the program has not begun."""
+        """Release what the program has not begun. What it has chosen otherwise waits for its next poll or commit."""
         give_back(self._settling.held)
         kept = [record for record in self._ready if record.offset not in record.delivery.given_back]
         self._ready.clear()
         self._ready.extend(kept)
-        if taken := self._take_chosen():
+        if taken := [run for delivery in self._settling.held for run in delivery.take_given_back()]:
             self._settling.commit_in_background(taken, None, CLOSE_DEADLINE_S)
 
     async def close(self) -> None:
