@@ -12,7 +12,7 @@ const FILTERS = ["topic", "partition", "cause", "reason", "key", "after", "befor
 const CAUSES = [["", "any"], ["rejected", "rejected"], ["delivery_limit", "delivery limit"]];
 
 const momentOf = (text) => new Date(text ?? "").getTime() || undefined; // an address may have any text
-const numberOf = (text) => (text === undefined ? undefined : Number(text));
+const numberOf = (text) => (/^\d+$/.test(text) ? Number(text) : text); // another text is refused by the gateway
 // The filter of the address, as the calls take it.
 function filterOf({ topic, partition, offset, cause, reason, key, after, before }) {
   const fields = { topic, partition: numberOf(partition), offset: numberOf(offset), cause, reason, key, after_ms: momentOf(after),

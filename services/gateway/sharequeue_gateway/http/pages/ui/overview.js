@@ -100,8 +100,8 @@ export function Attention({ group }) {
   const live = useLive((signal) => get(at("reports", "attention"), query, signal), [group], 10_000);
   const [seen] = live.data?.groups ?? [];
   if (!seen?.reasons.length) return null; // the view says what is wrong if the gateway does not answer
-  return html`<${Panel} title="Needs attention" side=${html`<span class="dim">${num(seen.ready_count)} ready, the oldest for
-    ${" "}${span(seen.oldest_ready_ms)}; ${many(seen.worker_count, "worker")}</span>`}>
+  return html`<${Panel} title="Needs attention" side=${html`<span class="dim">${num(seen.ready_count)} ready${
+    seen.ready_count > 0 && html`, the oldest for ${span(seen.oldest_ready_ms)}`}; ${many(seen.worker_count, "worker")}</span>`}>
     <ul class="why">${seen.reasons.map((word) => html`<li><${Reason} word=${word} /> ${REASONS[word]?.[2]}</li>`)}</ul>
     <${Shell} cli=${command("groups", "attention", group)} curl=${curl("GET", at("reports", "attention"), undefined, query)} /><//>`;
 }

@@ -42,7 +42,7 @@ export function Topic({ name }) {
     ${live.data && html`<${Panel} title="Rate"><${Charts} samples=${samples} of="topic" /><//>
     <${Panel} title=${many(partitions.length, "partition")}>
     <${Table} label="Partitions" columns=${["Partition", "#Offsets", "#First", "#Stable end", "#End"]} rows=${rows} chosen=${chosen}
-      onChoose=${(row) => change({ partition: partitions[row].partition, offset: undefined })} /><//>
+      onChoose=${(row) => change({ partition: partitions[row].partition, offset: undefined, open: undefined })} /><//>
     <${Records} key=${partition.partition} topic=${name} partition=${partition} partitions=${partitions} />
     <${ByKey} topic=${name} />
     <div class="pair"><${Produce} topic=${name} count=${partitions.length} done=${live.refresh} />
@@ -83,7 +83,7 @@ function Records({ topic, partition, partitions }) {
     <div class="bar">
       <${Field} label="Partition" value=${String(partition.partition)}
         options=${partitions.map((each) => [String(each.partition), String(each.partition)])}
-          onChange=${(event) => change({ partition: event.target.value, offset: undefined })} />
+          onChange=${(event) => change({ partition: event.target.value, offset: undefined, open: undefined })} />
       <${Field} label="From offset" type="number" min=${first} value=${query.offset ?? ""} placeholder=${String(offset)}
         onChange=${(event) => change({ partition: partition.partition, offset: event.target.value })} />
       <${Field} label="From time" type="datetime-local" step="1"
@@ -112,7 +112,8 @@ async function withKey(topic, key, places) {
     for (let offset = from; offset < end;) {
       const page = await get(at("topics", topic, "partitions", partition, "records"), { offset, max_records: end - offset,
         max_bytes: 4 << 20 });
-      found.push(...page.records.filter((record) => record.key === key).map((record) => ({ ...record, partition })));
+      const fits = (record) => record.key === key && record.offset < end; // a page goes on behind gaps of compaction
+      found.push(...page.records.filter(fits).map((record) => ({ ...record, partition })));
       offset = Math.max(offset + 1, page.next_offset);
     }
     if (from > first) left.push({ partition, first, end: from });
@@ -132,7 +133,7 @@ function ByKey({ topic }) {
     query=${{ partition: record.partition, offset: record.offset, open: record.offset }}>${record.partition} at ${num(record.offset)}<//>`,
     html`<${Time} ms=${record.timestamp_ms} />`, html`<code class="cut long">${brief(record)}</code>`]);
   return html`<${Panel} title="Find by key"><form class="bar" onSubmit=${look}>
-    <${Field} label="Key" value=${key} onInput=${(event) => { set(event.target.value); show({}); }} />
+    <${Field} label="Key" value=${key} readonly=${busy} onInput=${(event) => { set(event.target.value); show({}); }} />
     <button disabled=${key === "" || busy}>Find</button>
     ${left.length > 0 && html`<button type="button" onClick=${(event) => look(event, left)}>Look in older ones</button>`}</form>
     ${fault && html`<p class="notice bad">${fault.words ?? fault.message}</p>`}
