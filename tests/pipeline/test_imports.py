@@ -1,8 +1,11 @@
 """What the processes that Spark starts import."""
 
+import re
+import shlex
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
@@ -28,19 +31,21 @@ def test_pandas_is_one_that_spark_supports() -> None:
         require_minimum_pandas_version()
 
 
-WITHOUT_SERVER = """
+ON_A_NODE = """
 import sys
 from importlib.metadata import requires
 from packaging.requirements import Requirement
-wanted = [each for each in map(Requirement, requires("sharequeue")) if each.marker is not None]
-server, spark = ({each.name for each in wanted if each.marker.evaluate({"extra": of})} for of in ("server", "spark"))
-for name in server - spark:
-    sys.modules[name.replace("-", "_")] = None
+there = {"sharequeue", "pyspark", "pyarrow", "numpy", "pandas", *(Requirement(shipped).name for shipped in sys.argv[1:])}
+for each in map(Requirement, requires("sharequeue")):
+    if each.marker is not None and each.name not in there:
+        sys.modules[each.name.replace("-", "_")] = None
 import sharequeue_pipeline.record_answers, sharequeue_pipeline.sink.stream_writer
 import sharequeue_pipeline.source.group_stream, sharequeue_pipeline.source.record_columns
 """
 
 
-def test_tasks_need_nothing_of_the_services() -> None:
-    """The extra [spark] does not install what the extra [server] has, and nodes have neither."""
-    subprocess.run([sys.executable, "-c", WITHOUT_SERVER], timeout=300, check=True)
+def test_tasks_need_only_what_the_page_ships_to_the_nodes() -> None:
+    """No extra is on the nodes: neither [server] nor the rest of [spark]."""
+    page = (Path(__file__).parents[2] / "docs/pipeline.md").read_text()
+    (shipped,) = re.findall(r"^pip install --target site /path/to/sharequeue(.*)$", page, re.MULTILINE)
+    subprocess.run([sys.executable, "-c", ON_A_NODE, *shlex.split(shipped)], timeout=300, check=True)
