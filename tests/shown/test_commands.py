@@ -56,7 +56,7 @@ def shown_by_ui() -> Iterator[str]:
             yield text[found.end() : end - 1]
 
 
-@pytest.mark.parametrize("arguments", shown_by_ui())
+@pytest.mark.parametrize("arguments", list(shown_by_ui()))
 def test_each_command_of_ui_exists_with_its_options(arguments: str) -> None:
     """Words behind a value are arguments. Where a value chooses the command, it may be each one of its group."""
     command: click.Command = main
