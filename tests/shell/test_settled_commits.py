@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sharequeue_gateway.delivery.acknowledging import APPLIED
 from sharequeue_gateway.delivery.holding import HeldHere
+from sharequeue_gateway.http.answers.page_tokens import PageTokens
+from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
+from sharequeue_gateway.http.groups.offsets_api import GroupsApi
 from sharequeue_gateway.record_log.log import AppendResult
 from sharequeue_gateway.routing import settling
 from sharequeue_gateway.routing.routing import Routing
@@ -15,8 +18,11 @@ from sharequeue_gateway.routing.settled_commits import SettledCommits
 from sharequeue_gateway.routing.settling import Settler, Wanted
 
 from sharequeue.protocol.errors import InvalidRecordState
+from sharequeue.protocol.messages.groups import ListOffsetsQuery
+from sharequeue.protocol.messages.in_flight import InFlightQuery
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
+from sharequeue_http.application.endpoint import Call
 from tests.shell.coordinator_wire import CoordinatorWire
 from tests.shell.test_load_registry import KEY, ORDERS, Parts, run
 from tests.shell.test_work_for_a_fetch import HANG_S
@@ -73,6 +79,31 @@ def test_a_commit_is_answered_before_the_state_has_it_and_a_look_at_the_offsets_
             leader.may_apply.set()
             await looking
         assert leader.steps == ["hold", "commit", "apply"]
+
+    run(work)
+
+
+@pytest.mark.parametrize("report", ["offsets", "in-flight"])
+def test_a_report_of_a_group_waits_for_the_states_of_what_was_answered(report: str) -> None:
+    """Behind the wait nothing is there to be asked, so each look ends with an AttributeError."""
+    tokens, nowhere = PageTokens("secret"), cast(Any, None)
+
+    async def work(_: CoordinatorWire, gateway: Parts) -> None:
+        leader = Leader(APPLIED)
+        commits = commits_of(gateway, leader)
+        await commits.append([Wanted("g", "m", [ACCEPT])], (), None)
+        groups = GroupsApi(*7 * [nowhere], commits)
+        groups._tokens = tokens
+        asked = Call(nowhere, {"group": "g"}, b"", ListOffsetsQuery(), "request-1")
+        in_flight = InFlightApi(*6 * [nowhere], commits, tokens)
+        look = groups.offsets(asked) if report == "offsets" else in_flight.list_of("g", InFlightQuery())
+        looking = asyncio.create_task(look)
+        await asyncio.sleep(0)
+        assert not looking.done()
+        leader.may_apply.set()
+        with pytest.raises(AttributeError):
+            await looking
+        assert leader.steps[-1] == "apply"
 
     run(work)
 

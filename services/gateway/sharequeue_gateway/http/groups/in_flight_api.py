@@ -68,8 +68,8 @@ class InFlightApi:
         return await self.list_of(checked_group_id(call.path["group"]), call.request)
 
     async def list_of(self, group_id: str, query: InFlightQuery) -> ListInFlightResponse:
-        wanted, more = await self._wanted(group_id, query)
         await self._commits.applied()
+        wanted, more = await self._wanted(group_id, query)
         mine, others = self._routing.split(group_id, wanted)
         answers = await asyncio.gather(*(self._routing.gateways.in_flight(node, group_id, query) for node in others))
         return _page([await self._list(group_id, mine, query), *answers], wanted, more, query.page_size, self._tokens)
