@@ -15,7 +15,7 @@ THERE: Final[Columns] = {
     "delayed": "delayed_count",
     "dead letters": "open_dead_letters",
 }
-"""What was there at the end of a step."""
+"""The counts that a sample took at the end of its step; the others are of the whole step."""
 COLUMNS: Final[Columns] = {
     "until": lambda point: shown_ms(point.at_ms),
     **{name: f"{name}_count" for name in ("in", "out", "failed", "dead")},

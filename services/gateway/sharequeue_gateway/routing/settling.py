@@ -84,7 +84,7 @@ class Settler:
         self._pending = pending
         self._metadata = metadata
         self.telling: set[asyncio.Task[None]] = set()
-        """What leaders are being told. Each ends when its leader has applied it."""
+        """Calls to leaders about transactions that have ended. A task ends when its leader has applied the end."""
 
     def check(self, wanted: Sequence[Wanted]) -> set[Place]:
         """Check what can be checked before. Returns: the share-partitions.
@@ -169,7 +169,7 @@ class Settler:
         keys: Iterable[SharePartitionKey],
         committed: list[Settlement] | None = None,
     ) -> Collection[asyncio.Task[None]]:
-        """Tell the leaders that a transaction has ended. Returns: what is under way, for `told`.
+        """Tell the leaders that a transaction has ended. Returns: the calls that are under way, for `told`.
 
         `committed`: the settlements that this gateway has just committed in the log. A leader here does not ask the
         log for them, and empties the list.
@@ -251,7 +251,7 @@ class Settler:
 
 
 async def told(telling: Collection[asyncio.Task[None]]) -> None:
-    """Return when the leaders have applied it, but do not wait long."""
+    """Return when these calls have ended, or after TELL_S."""
     if telling:
         await asyncio.wait(telling, timeout=TELL_S)
 
