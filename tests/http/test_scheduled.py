@@ -234,13 +234,15 @@ def test_a_unique_key_counts_for_its_time_from_when_it_is_due(gateway: Gateway, 
 
 def test_until_group_a_scheduled_key_counts_until_its_record_is_finished(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
-    gateway.produce(name, "in front")
-    job = {"key": "ann", "delay_ms": 500}
-    (first,) = good(unique(gateway, name, "scheduled", job, until_group=name))["scheduled"]
-    schedule(gateway, name, {"key": "ann", "delay_ms": 300})
-    assert good(unique(gateway, name, "scheduled", job, until_group=name))["scheduled"] == [
+    later, job = {"key": "bob", "delay_ms": WEEK_MS}, {"key": "ann", "delay_ms": 0}
+    (first,) = good(unique(gateway, name, "scheduled", later, until_group=name))["scheduled"]
+    assert good(unique(gateway, name, "scheduled", later, until_group=name))["scheduled"] == [
         {"partition": 0, "schedule_id": first["schedule_id"], "duplicate": True}
     ]
+    gateway.produce(name, "in front")
+    schedule(gateway, name, {"key": "ann", "delay_ms": 0})
+    wait_until(lambda: gateway.log_ends(name) == [2])
+    good(unique(gateway, name, "scheduled", job, until_group=name))
     wait_until(lambda: gateway.log_ends(name) == [3])
     entered = {"partition": 0, "offset": 2, "duplicate": True}
     assert good(unique(gateway, name, "scheduled", job, until_group=name))["scheduled"] == [entered], "not fetched"
