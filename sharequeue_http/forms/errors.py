@@ -7,7 +7,8 @@ A protocol defines further rows and exceptions, and `register`s them. Then a ser
 protocol's own, and the calling end makes exceptions of them again. The codes are Kafka's names where Kafka has one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final, NamedTuple
 
 
@@ -72,6 +73,16 @@ class ApiError(Exception):
     def retriable(self) -> bool:
         """Return whether the same call may succeed later."""
         return self.error.retriable
+
+
+@contextmanager
+def in_parts(done: Callable[[], int]) -> Iterator[None]:
+    """The parts of a call. An error that comes once something is `done` is no definite one."""
+    try:
+        yield
+    except ApiError as error:
+        error.definite = error.definite and not done()
+        raise
 
 
 class UnexpectedAnswer(ApiError):

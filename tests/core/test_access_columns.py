@@ -166,7 +166,7 @@ def test_a_row_says_what_its_callers_need(operation: str) -> None:
 
 OF_RECORDS = {
     *("produceRecords", "produceArrow", "produceRawRecord", "scheduleRecords"),
-    *("fetchRecords", "streamRecords", "acknowledgeRecords", "shareGroupHeartbeat", "leaveShareGroup"),
+    *("fetchRecords", "streamRecords", "acknowledgeRecords"),
     *("beginTransaction", "commitTransaction", "abortTransaction"),
 }
 """The changes that workers and producers make all the time."""

@@ -170,12 +170,25 @@ def test_a_change_is_a_line_of_the_log_and_holds_no_secret(admin: Gateway, data_
     admin.create_topic(name)
     admin.configure(name, share_delivery_count_limit="3")
     admin.produce(name, 1)
+    admin.fetch(name, name, member="fetches")
+    for epoch in (0, -1):
+        heartbeat = {"member_id": "joins", "member_epoch": epoch, "subscribed_topic_names": [name]}
+        good(admin.http.post(f"/v1/share-groups/{name}/heartbeat", json=heartbeat))
+    assert admin.http.delete(f"/v1/share-groups/{name}/members/fetches").status_code == 204
     good(admin.http.delete(f"/v1/keys/{made['key_id']}"))
     problem(admin.http.delete("/v1/topics/no-such-topic"), 404, "UNKNOWN_TOPIC_OR_PARTITION", 3)
     text = "".join(file.read_text() for file in (data_dir / "logs").iterdir())
     lines = [json.loads(line) for line in text.splitlines() if '"audit"' in line]
     found = [line for line in lines if name in str(line) or made["key_id"] in str(line)]
-    assert [line["operation"] for line in found] == ["createKey", "createTopic", "updateShareGroupConfig", "revokeKey"]
+    expected = [
+        "createKey",
+        "createTopic",
+        "updateShareGroupConfig",
+        "shareGroupHeartbeat",
+        "leaveShareGroup",
+        "revokeKey",
+    ]
+    assert [line["operation"] for line in found] == expected
     assert {line["principal"] for line in found} == {ADMIN}
     assert {line["address"] for line in found} == {"127.0.0.1"}
     assert all(line["request_id"] for line in found)

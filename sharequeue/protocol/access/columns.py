@@ -50,8 +50,7 @@ class Access(NamedTuple):
     `creates`: the topics that the call creates if they are missing; that needs CREATE.
     `goes_on`: whether a request is served under the last known keys and rights, however old they are: it ends work that
     has begun. It may change the request so that it does no more. `keyed`: a key is needed wherever the gateway knows
-    keys. `audited`: whether the log gets a line for each call that was
-    served. `open`: nobody is asked for a key.
+    keys. `audited`: whether the log gets a line for a request that was served. `open`: nobody is asked for a key.
     """
 
     needs: tuple[Need, ...] = ()
@@ -59,7 +58,7 @@ class Access(NamedTuple):
     creates: Names | None = None
     goes_on: Callable[[Any], bool] | None = None
     keyed: bool = False
-    audited: bool = False
+    audited: Callable[[Any], bool] | None = None
     open: bool = False
 
 

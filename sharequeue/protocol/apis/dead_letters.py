@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from sharequeue.protocol import capabilities
-from sharequeue.protocol.access.columns import Access, Need, group, topics
+from sharequeue.protocol.access.columns import Access, Need, always, group, topics
 from sharequeue.protocol.access.rights import Operation
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
 from sharequeue.protocol.messages import dead_letters as messages
@@ -39,7 +39,7 @@ DROP_DEAD_LETTERS = _call(
     "groups, and the records in their topics, stay as they are; the dead letters stay in `dlq.<group>`.",
     request=messages.DropDeadLettersRequest,
     response=messages.DropResult,
-    access=Access(_needs(Operation.READ), audited=True),
+    access=Access(_needs(Operation.READ), audited=always),
 )
 REDRIVE_DEAD_LETTERS = _call(
     "redriveDeadLetters",
@@ -49,6 +49,6 @@ REDRIVE_DEAD_LETTERS = _call(
     "made again. Dead letters stay in `dlq.<group>`.",
     request=messages.RedriveDeadLettersRequest,
     response=messages.RedriveResult,
-    access=Access(_needs(Operation.WRITE), audited=True),
+    access=Access(_needs(Operation.WRITE), audited=always),
     needs=capabilities.in_redrive,
 )

@@ -48,7 +48,7 @@ UPDATE_SHARE_GROUP_CONFIG = _call(
     response=messages.ShareGroupConfigResponse,
     errors=(*GROUP_ERRORS, "INVALID_CONFIG"),
     idempotent=True,
-    access=Access((group(Operation.ALTER), _DEAD_LETTER_TOPIC, _DEAD_LETTER_CONSUMER), audited=True),
+    access=Access((group(Operation.ALTER), _DEAD_LETTER_TOPIC, _DEAD_LETTER_CONSUMER), audited=always),
 )
 GET_SHARE_GROUP_SERVICE_CONFIG = _call(
     "getShareGroupServiceConfig",
@@ -123,7 +123,7 @@ CHANGE_RECORD = _call(
     request=in_flight.ChangeRecordRequest,
     response=in_flight.RecordChange,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", *TOPIC_ERRORS, "INVALID_RECORD_STATE"),
-    access=Access((group(Operation.ALTER), topic(Operation.READ)), audited=True),
+    access=Access((group(Operation.ALTER), topic(Operation.READ)), audited=always),
 )
 SHARE_GROUP_HEARTBEAT = _call(
     "shareGroupHeartbeat",
@@ -144,6 +144,7 @@ SHARE_GROUP_HEARTBEAT = _call(
             topics(Operation.DESCRIBE, lambda _, request: request.subscribed_topic_names or ()),
         ),
         tuple(Shown(place, ResourceType.TOPIC, "topic") for place in ("assignment.topic_partitions", "leaders")),
+        audited=lambda request: request.member_epoch < 0,  # it leaves
     ),
 )
 LEAVE_SHARE_GROUP = _call(
@@ -154,7 +155,7 @@ LEAVE_SHARE_GROUP = _call(
     status=204,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_MEMBER_ID"),
     idempotent=True,
-    access=Access((group(Operation.READ),), goes_on=always),
+    access=Access((group(Operation.READ),), goes_on=always, audited=always),
 )
 LIST_SHARE_GROUPS = _call(
     "listShareGroups",
@@ -192,7 +193,7 @@ DELETE_SHARE_GROUP = _call(
     request=messages.InUseQuery,
     status=204,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP"),
-    access=Access((group(Operation.DELETE),), audited=True),
+    access=Access((group(Operation.DELETE),), audited=always),
 )
 RESET_SHARE_GROUP_OFFSETS = _call(
     "resetShareGroupOffsets",
@@ -208,7 +209,7 @@ RESET_SHARE_GROUP_OFFSETS = _call(
             group(Operation.ALTER),
             topics(Operation.READ, lambda _, request: [each.topic for each in request.topics or ()], each=True),
         ),
-        audited=True,
+        audited=always,
     ),
 )
 DELETE_SHARE_GROUP_OFFSETS = _call(
@@ -220,5 +221,5 @@ DELETE_SHARE_GROUP_OFFSETS = _call(
     request=messages.InUseQuery,
     status=204,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *TOPIC_ERRORS),
-    access=Access((group(Operation.ALTER), topic(Operation.READ)), audited=True),
+    access=Access((group(Operation.ALTER), topic(Operation.READ)), audited=always),
 )

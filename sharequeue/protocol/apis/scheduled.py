@@ -3,7 +3,7 @@
 from functools import partial
 
 from sharequeue.protocol import bounds, capabilities
-from sharequeue.protocol.access.columns import Access, listed, topic
+from sharequeue.protocol.access.columns import Access, always, listed, topic
 from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.apis.records import IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION, UNIQUE_ACCESS
 from sharequeue.protocol.errors import TOPIC_ERRORS
@@ -12,7 +12,7 @@ from sharequeue_http.forms.api import Api
 
 _call = partial(Api, tag="Scheduled", needs=capabilities.always(capabilities.Capability.SCHEDULED_RECORDS))
 _PATH = "/v1/topics/{topic}/schedules/{name}"
-_CHANGE = Access((topic(Operation.WRITE),), audited=True)
+_CHANGE = Access((topic(Operation.WRITE),), audited=always)
 _ERRORS = (*TOPIC_ERRORS, "RESOURCE_NOT_FOUND")
 
 SCHEDULE_RECORDS = _call(
@@ -60,7 +60,7 @@ CANCEL_SCHEDULED_RECORDS = _call(
     response=messages.CancelledRecords,
     errors=TOPIC_ERRORS,
     idempotent=True,
-    access=Access((topic(Operation.WRITE),), audited=True),
+    access=Access((topic(Operation.WRITE),), audited=always),
 )
 PUT_SCHEDULE = _call(
     "putSchedule",
@@ -73,7 +73,7 @@ PUT_SCHEDULE = _call(
     response=messages.ScheduleSummary,
     errors=(*TOPIC_ERRORS, "MESSAGE_TOO_LARGE"),
     idempotent=True,
-    access=Access((topic(Operation.WRITE),), creates="topic", audited=True),
+    access=Access((topic(Operation.WRITE),), creates="topic", audited=always),
 )
 GET_SCHEDULE = _call(
     "getSchedule",

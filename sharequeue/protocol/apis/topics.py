@@ -4,7 +4,7 @@ coordinator."""
 from functools import partial
 
 from sharequeue.protocol import capabilities
-from sharequeue.protocol.access.columns import Access, Shown, listed, topic, topics
+from sharequeue.protocol.access.columns import Access, Shown, always, listed, topic, topics
 from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.errors import TOPIC_ERRORS
 from sharequeue.protocol.messages import topics as messages
@@ -16,7 +16,7 @@ from sharequeue.protocol.messages.compaction import (
 )
 from sharequeue_http.forms.api import Api
 
-_DELETE = Access((topic(Operation.DELETE),), audited=True)
+_DELETE = Access((topic(Operation.DELETE),), audited=always)
 
 _call = partial(Api, tag="Topics")
 CREATE_TOPIC = _call(
@@ -28,7 +28,7 @@ CREATE_TOPIC = _call(
     response=messages.Topic,
     status=201,
     errors=("INVALID_TOPIC_EXCEPTION", "INVALID_PARTITIONS", "INVALID_CONFIG", "TOPIC_ALREADY_EXISTS"),
-    access=Access((topics(Operation.CREATE, lambda _, request: (request.name,)),), audited=True),
+    access=Access((topics(Operation.CREATE, lambda _, request: (request.name,)),), audited=always),
     needs=capabilities.in_topic,
 )
 LIST_TOPICS = _call(
@@ -59,7 +59,7 @@ UPDATE_TOPIC = _call(
     response=messages.Topic,
     errors=(*TOPIC_ERRORS, "INVALID_PARTITIONS", "INVALID_CONFIG"),
     idempotent=True,
-    access=Access((topic(Operation.ALTER),), audited=True),
+    access=Access((topic(Operation.ALTER),), audited=always),
     needs=capabilities.in_topic,
 )
 DELETE_TOPIC = _call(

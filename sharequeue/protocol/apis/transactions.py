@@ -90,7 +90,7 @@ TERMINATE_TRANSACTION = _call(
     response=messages.EndedTransaction,
     errors=_END_ERRORS,
     idempotent=True,
-    access=Access((cluster(Operation.ALTER),), audited=True),
+    access=Access((cluster(Operation.ALTER),), audited=always),
 )
 LIST_TRANSACTIONS = _call(
     "listTransactions",

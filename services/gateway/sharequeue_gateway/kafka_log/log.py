@@ -37,6 +37,7 @@ from sharequeue_gateway.record_log.removing import purging, trimming
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.open_store import OpenNow
+from sharequeue_http.forms.errors import in_parts
 from sharequeue_http.log import fields
 from sharequeue_kafka.cluster import KafkaCluster, Place
 from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
@@ -186,11 +187,12 @@ class KafkaRecordLog:
         wanted = {Place(topic_id, partition): offset for partition, offset in before.items()}
         try:
             answered = await self._cluster.delete_records(wanted)
-            for place, start in answered.items():
-                if isinstance(start, KafkaError):
-                    if start.code == OFFSET_OUT_OF_RANGE:
-                        raise OffsetOutOfRange(f"before_offset {wanted[place]} is behind the log end", 0)
-                    raise start
+            with in_parts(lambda: sum(isinstance(start, int) for start in answered.values())):
+                for place, start in answered.items():
+                    if isinstance(start, KafkaError):
+                        if start.code == OFFSET_OUT_OF_RANGE:
+                            raise OffsetOutOfRange(f"before_offset {wanted[place]} is behind the log end", 0)
+                        raise start
         except KafkaError as fault:
             if fault.name in GONE:
                 raise UnknownTopicOrPartition("the topic was deleted") from fault

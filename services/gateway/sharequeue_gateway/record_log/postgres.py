@@ -44,6 +44,7 @@ from sharequeue_gateway.record_log.transactions.ending import Ending
 from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS, PostgresTransactions, TransactionOptions
 from sharequeue_gateway.record_log.unique_log import UniqueLog
 from sharequeue_http.forms import nesting
+from sharequeue_http.forms.errors import in_parts
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
@@ -270,11 +271,12 @@ class PostgresRecordLog:
         """As `RecordLog.delete_records`, TRIMMED_AT_ONCE in one transaction."""
         log_starts: dict[int, int] = {}
         wanted = sorted(before.items())
-        for start in range(0, len(wanted), TRIMMED_AT_ONCE):
-            some = wanted[start : start + TRIMMED_AT_ONCE]
-            trimmed = await self.database.query(trimming.delete_records, topic_id, some)
-            self._moved(topic_id, trimmed)
-            log_starts.update((each.partition, each.log_start_offset) for each in trimmed)
+        with in_parts(lambda: len(log_starts)):
+            for start in range(0, len(wanted), TRIMMED_AT_ONCE):
+                some = wanted[start : start + TRIMMED_AT_ONCE]
+                trimmed = await self.database.query(trimming.delete_records, topic_id, some)
+                self._moved(topic_id, trimmed)
+                log_starts.update((each.partition, each.log_start_offset) for each in trimmed)
         return log_starts
 
     def _moved(self, topic_id: str, removed: Iterable[Removed]) -> None:

@@ -147,12 +147,13 @@ class AccessGuard:
 
     def served(self, caller: Caller, api: Api, call: Call, result: Any) -> Any:
         access: Access = api.access
-        if access.audited:
+        if access.audited is not None and access.audited(call.request):
             _note(caller, api, call)
         return self._shown(caller, access.shows, result) if access.shows else result
 
     def failed(self, api: Api, call: Call, fault: BaseException) -> None:
-        if api.access.audited and not getattr(fault, "definite", False):
+        audited = api.access.audited
+        if audited is not None and audited(call.request) and not getattr(fault, "definite", False):
             _note(call.caller, api, call, outcome="unknown")
 
     def _shown(self, caller: Caller, shows: Sequence[Shown], result: Any) -> Any:

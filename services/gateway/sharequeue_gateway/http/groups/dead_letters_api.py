@@ -22,6 +22,7 @@ from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLette
 from sharequeue_gateway.record_log.log import LetterOutcome
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.codec import decoder_of
+from sharequeue_http.forms.errors import in_parts
 
 PORTIONS_OF_A_LIST: Final = 40
 BYTES_OF_A_PAGE: Final = 8 << 20
@@ -63,12 +64,15 @@ class DeadLettersApi:
     async def drop(self, call: Call) -> DropResult:
         request: DropDeadLettersRequest = call.request
         done = DropResult(matched=0, dropped=0)
-        async for some, done.next_page_token in self._finder.take(apis.DROP_DEAD_LETTERS, call.path["group"], request):
-            allowed = [found.key for found in some if found.header("topic") not in call.refused]
-            done.matched += len(some)
-            done.unauthorized_count += len(some) - len(allowed)
-            if allowed and not request.dry_run:
-                done.dropped += await self._dead_letters.close(allowed)
+        with in_parts(lambda: done.dropped):
+            async for some, done.next_page_token in self._finder.take(
+                apis.DROP_DEAD_LETTERS, call.path["group"], request
+            ):
+                allowed = [found.key for found in some if found.header("topic") not in call.refused]
+                done.matched += len(some)
+                done.unauthorized_count += len(some) - len(allowed)
+                if allowed and not request.dry_run:
+                    done.dropped += await self._dead_letters.close(allowed)
         return done
 
     async def learn_topics(self, shown: Iterable[tuple[FoundLetter, LetterOutcome | None]]) -> None:

@@ -22,7 +22,7 @@ from sharequeue_gateway.record_log.log import CLOSED, DeadLetterRow, OffsetOutOf
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms import nesting
-from sharequeue_http.forms.errors import ApiError
+from sharequeue_http.forms.errors import ApiError, in_parts
 
 GROUP_HEADER: Final = "__redrive.group"
 BATCHES_NEAR: Final = 8
@@ -50,10 +50,11 @@ class Redriving:
         request: RedriveDeadLettersRequest = call.request
         group_id = call.path["group"]
         done = RedriveResult(matched=0, redriven=0)
-        async for some, done.next_page_token in self._finder.take(apis.REDRIVE_DEAD_LETTERS, group_id, request):
-            done.matched += len(some)
-            if not request.dry_run:
-                await self._send(group_id, some, request.to == "retry", done, call.refused)
+        with in_parts(lambda: done.redriven):
+            async for some, done.next_page_token in self._finder.take(apis.REDRIVE_DEAD_LETTERS, group_id, request):
+                done.matched += len(some)
+                if not request.dry_run:
+                    await self._send(group_id, some, request.to == "retry", done, call.refused)
         return done
 
     # Sending
