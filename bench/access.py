@@ -54,9 +54,10 @@ LEAST_US: Final = 0.1
 """What a service costs that did nothing in a turn."""
 MOST_CPU: Final = 1.05
 MOST_P99: Final = 2.0
-FLOODERS: Final = 4
 FLOOD_S: Final = 1.0
 """One turn of the flood, and one without it."""
+SETTLES_S: Final = 0.3
+"""A flood that goes on after a pause sends on all connections at once, which is no part of what is measured."""
 PACE_S: Final = 0.002
 
 
@@ -183,23 +184,28 @@ async def cpu(sides: dict[str, Side], turns: int) -> dict[tuple[str, str], Compa
     return {row: compared(*(found[(*row, kind)] for kind in KINDS)) for row in rows}
 
 
-async def flood(url: str, key: str) -> None:
+async def flood(url: str, key: str, connections: int) -> None:
     """Ask for ever, on each of so many connections. `key`: wrong; empty: ask for what needs none."""
 
     async def one() -> None:
-        caller = await Caller.open(url, key or None)
         path = "/v1/topics" if key else "/livez"
         while True:
-            status, _ = await caller.call("GET", path)
-            assert status == (401 if key else 200)
+            caller = await Caller.open(url, key or None)
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # its connection was closed: open another
+                while True:
+                    status, _ = await caller.call("GET", path)
+                    assert status == (401 if key else 200)
+            caller.close()
 
-    await asyncio.gather(*(one() for _ in range(FLOODERS)))
+    await asyncio.gather(*(one() for _ in range(connections)))
 
 
 @contextlib.contextmanager
-def flooder(url: str, key: str) -> Iterator[int]:
+def flooder(url: str, key: str, connections: int) -> Iterator[int]:
     """A process that floods, paused. Gives its id."""
-    process = subprocess.Popen([sys.executable, "-m", "bench.access", "--flood", url, "--key", key])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.access", "--flood", url, "--key", key, "--connections", str(connections)]
+    )
     time.sleep(3)  # it imports, and opens its connections
     os.kill(process.pid, signal.SIGSTOP)
     try:
@@ -220,21 +226,22 @@ async def times(side: Side, seconds: float) -> list[float]:
     return found
 
 
-async def latencies(side: Side, turns: int) -> dict[str, list[list[float]]]:
+async def latencies(side: Side, turns: int, connections: int) -> dict[str, list[list[float]]]:
     """The times of all turns, alone and beside each flood. A wrong key has the id of the right one: the most costly."""
     assert side.key is not None
     key_id = bytes.fromhex(side.key.split("_")[1])
     found: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
     await side.open()
     with (
-        flooder(side.stack.url, "") as control,
-        flooder(side.stack.url, make_key(key_id, bytes(32)).text) as wrong,
+        flooder(side.stack.url, "", connections) as control,
+        flooder(side.stack.url, make_key(key_id, bytes(32)).text, connections) as wrong,
     ):
         floods = {"without": None, "control": control, "with": wrong}
         for turn in range(WARM + turns):
             for kind in ORDERS[turn % len(ORDERS)]:
                 if (pid := floods[kind]) is not None:
                     os.kill(pid, signal.SIGCONT)
+                await asyncio.sleep(SETTLES_S)
                 measured = await times(side, FLOOD_S)
                 if pid is not None:
                     os.kill(pid, signal.SIGSTOP)
@@ -277,11 +284,12 @@ def show_flood(found: dict[str, list[list[float]]]) -> bool:
 @click.command()
 @click.option("--turns", default=30, show_default=True)
 @click.option("--only", type=click.Choice(["cpu", "flood"]))
+@click.option("--connections", default=4, show_default=True, help="those of each flood")
 @click.option("--flood", "url", hidden=True)
 @click.option("--key", hidden=True)
-def main(turns: int, only: str | None, url: str | None, key: str | None) -> None:
+def main(turns: int, only: str | None, connections: int, url: str | None, key: str | None) -> None:
     if url is not None:
-        uvloop.run(flood(url, key or ""))
+        uvloop.run(flood(url, key or "", connections))
     held = True
     with contextlib.ExitStack() as stacks:
         sides = {}
@@ -292,7 +300,7 @@ def main(turns: int, only: str | None, url: str | None, key: str | None) -> None
         if only != "flood":
             held &= show_cpu(uvloop.run(cpu(sides, turns)))
         if only != "cpu":
-            held &= show_flood(uvloop.run(latencies(sides["with"], turns)))
+            held &= show_flood(uvloop.run(latencies(sides["with"], turns, connections)))
     sys.exit(0 if held else 1)
 
 

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Admission, Endpoint, Guard, Handler
+from sharequeue_http.application.pace import Pace
 from sharequeue_http.application.paths import Paths
 from sharequeue_http.exchange import Headers, request_id_from, split_path
 from sharequeue_http.forms.api import MAX_CALL_BYTES, Api
@@ -39,6 +40,7 @@ class App(FastAPI):
     def __init__(self, title: str, description: str, callers: Callers | None) -> None:
         self.paths = Paths()
         self.callers = callers
+        self.pace = Pace()
         checks = [] if callers is None else [Middleware(CheckedCallers, callers=callers)]
         super().__init__(
             title=title, description=description, docs_url=None, redoc_url=None, openapi_url=None, middleware=checks
@@ -140,7 +142,7 @@ def serve(
         raise ValueError(f"{api.operation_id} does not say what its callers need")
     if api.internal:
         limit = INTERNAL_MAX_REQUEST_BYTES
-    app.paths.add(Endpoint(api, handler, limit, cluster_token, protect, app.callers, admission, guard))
+    app.paths.add(Endpoint(api, handler, limit, cluster_token, protect, app.callers, admission, guard, app.pace))
 
 
 async def _http_problem(request: Request, exception: Exception) -> Response:

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from sharequeue_http.answer import Answer, Stream
+from sharequeue_http.application.pace import Pace
 from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.distribution import Distribution, Histograms, OfEachService
 from sharequeue_http.exchange import ClientGone, Exchange, request_id_from, too_large
@@ -162,8 +163,10 @@ class Endpoint:
         callers: Callers | None,
         admission: Admission | None,
         guard: Guard | None,
+        pace: Pace,
     ) -> None:
         self.api = api
+        self._pace = pace
         self._guard = guard
         self._admission = admission
         self._handler = handler
@@ -250,6 +253,8 @@ class Endpoint:
         except ClientGone:
             raise
         except (Exception, asyncio.CancelledError) as fault:
+            if call is None and isinstance(fault, AuthenticationFailed):
+                await self._pace.hold(exchange)
             return self._failed(fault, request_id, call)
         finally:
             if caller is NOBODY and admission is not None:

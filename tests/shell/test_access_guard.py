@@ -26,6 +26,7 @@ from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, ProduceTo
 from sharequeue_http.application.endpoint import Call, Endpoint
+from sharequeue_http.application.pace import Pace
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError
 
@@ -200,7 +201,7 @@ def test_a_change_that_may_have_happened_is_a_line_of_the_log(
 
     guard, book = new_guard()
     book.rights = Rights((), ["User:a"])
-    endpoint = Endpoint(apis.DELETE_TOPIC, handler, 1000, None, False, None, None, guard)
+    endpoint = Endpoint(apis.DELETE_TOPIC, handler, 1000, None, False, None, None, guard, Pace())
     headers = {b"authorization": HEADER}
     exchange: Any = SimpleNamespace(headers=list(headers.items()), path="/", query=b"", client=("127.0.0.1", 1))
     with caplog.at_level(logging.INFO):

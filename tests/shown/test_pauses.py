@@ -13,6 +13,7 @@ OTHERS: Final = {
     "sharequeue/worker/supervisor.py": "the main thread watches the processes, and stops on a signal",
     "sharequeue/cli/groups/redrive.py": "a rate that the user gave",
     "sharequeue/client/consuming/polling.py": "a poll without partitions lasts as long as the caller said",
+    "sharequeue_http/application/pace.py": "one delay, of a refusal: this import root knows no other",
     "sharequeue_http/calling/caller.py": "the repeats of calls: this import root knows no other",
     "sharequeue_http/wire/edge.py": "the watch of connections: this import root knows no other",
     "sharequeue_kafka/connections.py": "the repeats of requests: this import root knows no other",

@@ -1,0 +1,97 @@
+"""A flood of wrong tokens: their refusals wait, in a bounded number, and a caller with the right one never does."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from sharequeue.protocol.messages.operations import Empty
+from sharequeue_http.answer import Answer
+from sharequeue_http.application import pace
+from sharequeue_http.application.app import App, serve
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.application.pace import BURST_S, MOST_S, PER_S, Pace
+from sharequeue_http.forms.api import Api
+from tests.http.calls import wait_until
+from tests.sharequeue_http.edge_server import EdgeServer, edge_server
+from tests.sharequeue_http.raw import Raw, head
+
+RIGHT = head("GET /secret", "Authorization: Bearer right")
+WRONG = head("GET /secret", "Authorization: Bearer wrong")
+CROWD = 50
+
+
+def secret(app: App) -> None:
+    async def handler(_: Call) -> Answer:
+        return Answer(b"served", headers=())
+
+    api = Api("secret", "GET /secret", "", response=Empty, tag="Tests")
+    serve(app, api, handler, cluster_token="right", protect=True)
+
+
+@contextlib.contextmanager
+def crowd(server: EdgeServer, size: int) -> Iterator[list[Raw]]:
+    """Connections that have sent a wrong token each."""
+    with contextlib.ExitStack() as stack:
+        lines = [stack.enter_context(Raw(server.port)) for _ in range(size)]
+        for line in lines:
+            line.send(WRONG)
+        yield lines
+
+
+def is_served(server: EdgeServer) -> bool:
+    with Raw(server.port) as line:
+        line.send(RIGHT)
+        return line.answer().status == 200
+
+
+def test_refusals_have_turns() -> None:
+    turns, now_s = Pace(), 1000.0
+    waits = [turns.next_s(now_s) for _ in range(int(PER_S * (BURST_S + MOST_S)) + 100)]
+    assert waits[: int(PER_S * BURST_S)] == [0.0] * int(PER_S * BURST_S)
+    later = [wait_s for wait_s in waits if wait_s]
+    assert later == sorted(later)
+    assert len(later) <= PER_S * MOST_S + 1
+    assert max(later) <= MOST_S
+    assert waits[-90:] == [None] * 90
+    assert turns.next_s(now_s + 1 / PER_S) is not None, "a turn is free again"
+    assert turns.next_s(now_s + BURST_S + MOST_S + 1) == 0.0
+
+
+def test_the_right_token_is_served_while_refusals_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait for longer than this test, and the server stops all the same."""
+    monkeypatch.setattr(pace, "PER_S", 0.01)
+    monkeypatch.setattr(pace, "MOST_S", 1e6)
+    with edge_server(prepare=secret) as server, crowd(server, CROWD):
+        wait_until(lambda: server.edge.app.pace.waiting == CROWD - 1)
+        assert all(is_served(server) for _ in range(20))
+        assert server.edge.app.pace.waiting == CROWD - 1
+
+
+def test_a_bounded_number_waits_and_the_others_lose_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "PER_S", 0.01)
+    monkeypatch.setattr(pace, "MOST_S", 1e6)
+    most, connections = 4, 16
+    with edge_server(prepare=secret, connections=connections) as server, contextlib.ExitStack() as stack:
+        turns = server.edge.app.pace
+        for number in range(connections - 1):
+            line = stack.enter_context(Raw(server.port))
+            line.send(WRONG)
+            if 1 <= number <= most:
+                wait_until(lambda number=number: turns.waiting == number)
+                continue
+            answer = line.answer()
+            assert (answer.status, answer.headers.get("connection")) == (401, "close" if number else None)
+            assert number == 0 or line.rest() == b""
+        assert is_served(server), "those that wait leave room"
+        assert turns.waiting == most
+
+
+def test_a_connection_goes_on_behind_a_refusal_that_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy may use it for another caller."""
+    monkeypatch.setattr(pace, "PER_S", 20)
+    monkeypatch.setattr(pace, "BURST_S", 0.0)
+    with edge_server(prepare=secret) as server, Raw(server.port) as line:
+        for _ in range(3):
+            line.send(WRONG, WRONG, RIGHT)
+            assert [line.answer().status for _ in range(3)] == [401, 401, 200]
