@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.access.keys import ID_BYTES, KEY_ID, SECRET_BYTES, Key, make_key
+from sharequeue.protocol.access.keys import ID_BYTES, SECRET_BYTES, Key, make_key
 from sharequeue.protocol.access.rights import ANONYMOUS, ANY_NAME, CLUSTER_NAME
 from sharequeue.protocol.errors import InvalidGroupId, InvalidTopic, ResourceNotFound
 from sharequeue.protocol.messages import access as messages
@@ -30,6 +30,7 @@ KEPT_MS: Final = 30 * 24 * 3600 * 1000
 
 _NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _HOLDS: Final = f"revoked_at_ms IS NULL AND (expires_at_ms IS NULL OR expires_at_ms > {_NOW_MS})"
+_AN_ID: Final = "it is the 16 characters after `sq_`"  # what was sent may be a whole key, so it is not repeated
 _DESCRIBED: Final = ", ".join(messages.KeyDescription.__struct_fields__)
 _RIGHT: Final = ", ".join(messages.Acl.__struct_fields__)
 _FITS: Final = " AND ".join(f"{member} = coalesce(${n}, {member})" for n, member in enumerate(_RIGHT.split(", "), 1))
@@ -87,18 +88,19 @@ async def store_key(connection: Connection, key: Key, request: messages.CreateKe
     Raises: as `create_key`; InvalidRequest: another key or another principal has its id.
     """
     await _begin_change(connection)
-    digest = await connection.fetchval("SELECT digest FROM groups.access_keys WHERE key_id = $1", key.key_id)
-    if digest is None:
-        await _insert_key(connection, key, request, from_environment=True)
-    stored = await _describe_key(connection, key.key_id)
-    if digest not in (None, key.digest) or stored.principal != request.principal:
-        raise InvalidRequest(f"the id {key.key_id} belongs to another key, of {stored.principal}: make a new one")
-    return stored
+    known = f"SELECT {_DESCRIBED} FROM groups.access_keys WHERE key_id = $1 AND digest = coalesce($2, digest)"
+    row = await connection.fetchrow(known, key.key_id, None)
+    if row is None:
+        row = await _insert_key(connection, key, request, from_environment=True)
+    elif row != await connection.fetchrow(known, key.key_id, key.digest) or row["principal"] != request.principal:
+        raise InvalidRequest(f"the id {key.key_id} belongs to another key, of {row['principal']}: make a new one")
+    return messages.KeyDescription(**row)
 
 
 async def _insert_key(
     connection: Connection, key: Key, request: messages.CreateKeyRequest, *, from_environment: bool
-) -> None:
+) -> Mapping[str, Any]:
+    """Returns: the members of its description."""
     now_ms = await _begin_change(connection)
     if request.expires_at_ms is not None and request.expires_at_ms <= now_ms:
         raise InvalidRequest("the key would have ended", pointers=[("/expires_at_ms", "must lie in the future")])
@@ -106,10 +108,10 @@ async def _insert_key(
         raise InvalidRequest(f"{ANONYMOUS} is the caller without a key: give the key another principal")
     if await connection.fetchval(f"SELECT count(*) FROM groups.access_keys WHERE {_HOLDS}") >= MAX_KEYS:
         raise Throttled(f"{MAX_KEYS} keys hold, and there may be no more: revoke some")
-    await connection.execute(
-        """INSERT INTO groups.access_keys
-             (key_id, digest, principal, description, from_environment, created_at_ms, expires_at_ms)
-           VALUES ($1, $2, $3, $4, $5, $6, $7)""",
+    described: Mapping[str, Any] = await connection.fetchrow(
+        f"""INSERT INTO groups.access_keys
+              (key_id, digest, principal, description, from_environment, created_at_ms, expires_at_ms)
+            VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING {_DESCRIBED}""",
         key.key_id,
         key.digest,
         request.principal,
@@ -123,6 +125,7 @@ async def _insert_key(
         now_ms - KEPT_MS,
     )
     await _note(connection)
+    return described
 
 
 async def rotate_key(connection: Connection, key_id: str, request: messages.RotateKeyRequest) -> messages.CreatedKey:
@@ -130,7 +133,6 @@ async def rotate_key(connection: Connection, key_id: str, request: messages.Rota
 
     Raises: ResourceNotFound: there is no such key, or it has ended; as `create_key`.
     """
-    _check_id(key_id)
     now_ms = await _begin_change(connection)
     row = await connection.fetchrow(
         f"""UPDATE groups.access_keys SET expires_at_ms = least(expires_at_ms, $2) WHERE key_id = $1 AND {_HOLDS}
@@ -139,18 +141,24 @@ async def rotate_key(connection: Connection, key_id: str, request: messages.Rota
         now_ms + request.overlap_ms,
     )
     if row is None:
-        raise ResourceNotFound(f"no key that holds has the id {key_id}")
+        raise ResourceNotFound(f"no key that holds has this id: {_AN_ID}")
     return await create_key(connection, messages.CreateKeyRequest(**row, expires_at_ms=request.expires_at_ms))
 
 
 async def revoke_key(connection: Connection, key_id: str) -> messages.KeyDescription:
     """Revoke a key. One that was revoked stays as it is. Raises: ResourceNotFound."""
-    _check_id(key_id)
     now_ms = await _begin_change(connection)
-    revoked = "UPDATE groups.access_keys SET revoked_at_ms = $2 WHERE key_id = $1 AND revoked_at_ms IS NULL RETURNING 1"
-    if await connection.fetchval(revoked, key_id, now_ms):
+    row = await connection.fetchrow(
+        f"""UPDATE groups.access_keys SET revoked_at_ms = coalesce(revoked_at_ms, $2) WHERE key_id = $1
+            RETURNING {_DESCRIBED}""",
+        key_id,
+        now_ms,
+    )
+    if row is None:
+        raise ResourceNotFound(f"no key has this id: {_AN_ID}")
+    if row["revoked_at_ms"] == now_ms:
         await _note(connection)
-    return await _describe_key(connection, key_id)
+    return messages.KeyDescription(**row)
 
 
 async def revoke_keys(connection: Connection, request: messages.RevokeKeysRequest) -> messages.RevokedKeys:
@@ -164,19 +172,6 @@ async def revoke_keys(connection: Connection, request: messages.RevokeKeysReques
     if rows:
         await _note(connection)
     return messages.RevokedKeys(revoked_count=len(rows))
-
-
-def _check_id(key_id: str) -> None:
-    """Raises: ResourceNotFound: this may be a whole key, so it is not repeated."""
-    if not KEY_ID.fullmatch(key_id):
-        raise ResourceNotFound("the id of a key has 16 characters of 0-9 and a-f: those after `sq_`")
-
-
-async def _describe_key(connection: Connection, key_id: str) -> messages.KeyDescription:
-    row = await connection.fetchrow(f"SELECT {_DESCRIBED} FROM groups.access_keys WHERE key_id = $1", key_id)
-    if row is None:
-        raise ResourceNotFound(f"no key has the id {key_id}")
-    return messages.KeyDescription(**row)
 
 
 async def list_keys(connection: Connection, query: messages.ListKeysQuery) -> messages.KeyList:

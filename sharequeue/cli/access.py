@@ -5,6 +5,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import click
@@ -13,7 +14,7 @@ import msgspec
 from sharequeue.access_store import act
 from sharequeue.cli.commands import complain
 from sharequeue.cli.extras import extra
-from sharequeue.cli.output import REFUSED, Gateway, json_option, run, url_option
+from sharequeue.cli.output import REFUSED, Gateway, echo_json, json_option, run, url_option
 from sharequeue_http.forms import mistakes
 from sharequeue_http.forms.api import Api
 
@@ -23,42 +24,45 @@ FROM_ENVIRONMENT: Final = ""
 M = TypeVar("M")
 
 
-class Place:
-    """The place where keys and rights are changed. `database_url`: None: through the gateway at `url`."""
+@dataclass(frozen=True)
+class Place(Gateway):
+    """The place where keys and rights are changed. `database_url`: None: through the gateway."""
 
-    def __init__(self, url: str, database_url: str | None, *, as_json: bool) -> None:
-        if database_url == FROM_ENVIRONMENT:
-            database_url = os.environ.get("DATABASE_URL")
-            if not database_url:
-                raise click.UsageError("--database-url without a value needs the environment variable DATABASE_URL")
-        self._url = url
-        self.database_url = database_url
-        self._as_json = as_json
+    database_url: str | None = None
 
-    async def call(self, api: Api, request: Any = None, **path: str) -> Any:
-        """Make one call. Returns: its answer as a message. Raises: ApiError."""
+    async def call(self, api: Api, request: Any = None, **path: Any) -> Any:
         if self.database_url is None:
-            return await Gateway(self._url).call(api, request, **path)
+            return await super().call(api, request, **path)
         return await self.in_database(act, api, path, request)
+
+    async def answered(self, api: Api, request: Any = None, **path: Any) -> Any:
+        answer = await self.call(api, request, **path)
+        if not self.as_json:
+            return answer
+        echo_json(answer)
+        return None
 
     async def in_database(self, function: Any, *arguments: Any) -> Any:
         """Run a function of `sharequeue.access_store`, which works on the database itself. Raises: ApiError."""
-        with extra("server", "--database-url", as_json=self._as_json):
+        with extra("server", "--database-url", as_json=self.as_json):
             from sharequeue.stack import access, checks  # noqa: PLC0415 - needs the extra
         try:
             return await access.in_database(str(self.database_url), function, *arguments)
         except checks.StoreError as fault:
-            complain(str(fault), as_json=self._as_json)
+            complain(str(fault), as_json=self.as_json)
             sys.exit(REFUSED)
 
 
 def in_place(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
-    """A command with --url, --database-url and --json, whose work gets a `Place` in place of the first two."""
+    """A command with --url, --database-url and --json, whose work gets them as a `Place`."""
 
     @functools.wraps(work)
     async def command(*arguments: Any, url: str, database_url: str | None, as_json: bool, **options: Any) -> None:
-        place = Place(url, database_url, as_json=as_json)
-        await work(*arguments, place=place, as_json=as_json, **options)
+        if database_url == FROM_ENVIRONMENT:
+            database_url = os.environ.get("DATABASE_URL")
+            if not database_url:
+                raise click.UsageError("--database-url without a value needs the environment variable DATABASE_URL")
+        await work(*arguments, place=Place(url, as_json, database_url), **options)
 
     option = click.option(
         "--database-url",

@@ -1,7 +1,8 @@
 """`sharequeue acls`: rights of principals, in the words and with the output of kafka-acls.sh."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import click
@@ -16,6 +17,7 @@ from sharequeue.protocol.messages.access import Acl, AclList, AddAclsRequest, Li
 PRODUCER: Final = {ResourceType.TOPIC: ("WRITE", "CREATE"), ResourceType.TRANSACTIONAL_ID: ("WRITE",)}
 CONSUMER: Final = {ResourceType.TOPIC: ("READ",), ResourceType.GROUP: ("READ",)}
 """What --producer and --consumer stand for."""
+NAMED: Final = {"topics": "TOPIC", "groups": "GROUP", "transactional_ids": "TRANSACTIONAL_ID"}
 
 
 @click.group(cls=Commands)
@@ -25,12 +27,10 @@ def acls() -> None:
 
 def resource_options(command: Any) -> Any:
     """The options that name principals, operations and resources."""
-    operations = click.Choice([each.value for each in Operation], case_sensitive=False)
-    patterns = click.Choice([each.value for each in PatternType], case_sensitive=False)
+    operations = click.Choice(list(Operation), case_sensitive=False)
+    patterns = click.Choice(list(PatternType), case_sensitive=False)
     for option in (
-        click.option(
-            "--resource-pattern-type", "pattern", type=patterns, help="how names are meant  [default: LITERAL]"
-        ),
+        click.option("--resource-pattern-type", "pattern", type=patterns, help="what names mean  [default: LITERAL]"),
         click.option("--cluster", is_flag=True, help="the cluster itself"),
         click.option("--transactional-id", "transactional_ids", multiple=True, help="repeatable"),
         click.option("--group", "groups", multiple=True, help="a group, * for all; repeatable"),
@@ -42,31 +42,17 @@ def resource_options(command: Any) -> Any:
     return command
 
 
-def _combined(
-    *,
-    principals: Sequence[str],
-    operations: Sequence[str],
-    topics: Iterable[str],
-    groups: Iterable[str],
-    transactional_ids: Iterable[str],
-    cluster: bool,
-    pattern: str | None,
-    also: Sequence[Mapping[Any, Sequence[str]]] = (),
-) -> list[dict[str, Any]]:
+def _combined(options: Mapping[str, Any], also: Sequence[Mapping[Any, Sequence[str]]] = ()) -> list[dict[str, Any]]:
     """The members of a right for each combination of the options; without an option, without its member.
 
     `also`: the operations that an option stands for, by the type of the resource.
     """
-    resources: list[tuple[str, str] | tuple[None, None]] = [
-        *(("TOPIC", name) for name in topics),
-        *(("GROUP", name) for name in groups),
-        *(("TRANSACTIONAL_ID", name) for name in transactional_ids),
-        *([("CLUSTER", CLUSTER_NAME)] if cluster else ()),
-    ]
+    resources: list[Any] = [(kind, name) for option, kind in NAMED.items() for name in options[option]]
+    resources += [("CLUSTER", CLUSTER_NAME)] * options["cluster"]
     combined = [
-        (principal, operation, kind, name, pattern)
-        for principal, (kind, name) in itertools.product(principals or (None,), resources or [(None, None)])
-        for operation in (*operations, *(each for words in also for each in words.get(kind, ()))) or (None,)
+        (principal, operation, kind, name, options["pattern"])
+        for principal, (kind, name) in itertools.product(options["principals"] or (None,), resources or [(None, None)])
+        for operation in (*options["operations"], *(each for words in also for each in words.get(kind, ()))) or (None,)
     ]
     return [
         {member: value for member, value in zip(Acl.__struct_fields__, values, strict=True) if value is not None}
@@ -79,39 +65,39 @@ def _combined(
 @click.option("--producer", is_flag=True, help="WRITE and CREATE on topics, WRITE on transactional ids")
 @click.option("--consumer", is_flag=True, help="READ on topics and groups")
 @in_place
-async def add(producer: bool, consumer: bool, place: Place, as_json: bool, **options: Any) -> None:
+async def add(producer: bool, consumer: bool, place: Place, **options: Any) -> None:
     """Let each principal do each operation on each resource. All of it is added, or nothing."""
     also = [words for words, meant in ((PRODUCER, producer), (CONSUMER, consumer)) if meant]
-    named = [options[each] for each in ("topics", "groups", "transactional_ids", "cluster")]
-    if not options["principals"] or not any(named) or not (options["operations"] or also):
+    named = any(options[each] for each in (*NAMED, "cluster"))
+    if not options["principals"] or not named or not (options["operations"] or also):
         raise click.UsageError(
             "name a --principal, an --operation (or --producer, --consumer), and a --topic, --group, --transactional-id or"
             " --cluster"
         )
-    wanted = [acl for acl in _combined(**options, also=also) if "operation" in acl]
+    wanted = [acl for acl in _combined(options, also) if "operation" in acl]
     for acl in wanted:
         if acl["resource_type"] == "CLUSTER":
             acl["pattern_type"] = "LITERAL"
     added: AclList = await place.call(apis.ADD_ACLS, message(AddAclsRequest, acls=wanted))
-    _show(added, "Adding ACLs", as_json)
+    _show(place, added.acls, "Adding ACLs")
 
 
 @acls.command("list")
 @resource_options
 @in_place
-async def list_acls(place: Place, as_json: bool, **options: Any) -> None:
+async def list_acls(place: Place, **options: Any) -> None:
     """List what principals may do. Without options: everything."""
-    queries = [message(ListAclsQuery, **members) for members in _combined(**options)]
+    queries = [message(ListAclsQuery, **members) for members in _combined(options)]
     found = [each for query in queries for each in (await place.call(apis.LIST_ACLS, query)).acls]
-    _show(AclList(acls=list(dict.fromkeys(found))), "Current ACLs", as_json)
+    _show(place, list(dict.fromkeys(found)), "Current ACLs")
 
 
 @acls.command()
 @resource_options
 @in_place
-async def remove(place: Place, as_json: bool, **options: Any) -> None:
+async def remove(place: Place, **options: Any) -> None:
     """Remove the rights that fit the options, at least one of which is needed."""
-    queries = [message(ListAclsQuery, **members) for members in _combined(**options)]
+    queries = [message(ListAclsQuery, **members) for members in _combined(options)]
     if queries == [ListAclsQuery()]:
         raise click.UsageError("name at least one option: which rights to remove")
     removed: list[Acl] = []
@@ -119,21 +105,18 @@ async def remove(place: Place, as_json: bool, **options: Any) -> None:
         for query in queries:
             removed += (await place.call(apis.REMOVE_ACLS, query)).acls
     finally:  # if one fails, those before it are gone
-        _show(AclList(acls=removed), "Removed ACLs", as_json)
-    if not removed and not as_json:
+        _show(place, removed, "Removed ACLs")
+    if not removed and not place.as_json:
         say("no right fits")
 
 
-def _show(found: AclList, title: str, as_json: bool) -> None:
+def _show(place: Place, found: list[Acl], title: str) -> None:
     """Print rights by resource, as kafka-acls.sh does."""
-    if as_json:
-        echo_json(found)
+    if place.as_json:
+        echo_json(AclList(acls=found))
         return
-
-    def resource(acl: Acl) -> tuple[str, str, str]:
-        return acl.resource_type, acl.resource_name, acl.pattern_type
-
-    for (kind, name, pattern), rights in itertools.groupby(sorted(found.acls, key=resource), resource):
+    resource = attrgetter("resource_type", "resource_name", "pattern_type")
+    for (kind, name, pattern), rights in itertools.groupby(sorted(found, key=resource), resource):
         click.echo(f"{title} for resource `ResourcePattern(resourceType={kind}, name={name}, patternType={pattern})`:")
         for acl in rights:
             click.echo(f"\t(principal={acl.principal}, host=*, operation={acl.operation}, permissionType=ALLOW)")

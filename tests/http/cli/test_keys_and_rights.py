@@ -50,6 +50,14 @@ def test_a_key_is_made_listed_rotated_and_revoked(run: Run, place: tuple[str, ..
     assert len(table.splitlines()) == 3
 
 
+def test_keys_made_before_a_time_are_revoked(run: Run, place: tuple[str, ...], name: str) -> None:
+    key_id = json.loads(run("keys", "create", "--principal", f"User:{name}", "--json").stdout)["key_id"]
+    assert run("keys", "revoke", "--all-before", "2020-01-01T08:00", *place).stderr == b"revoked 0 keys\n"
+    run("keys", "revoke", "--all-before", "2100-01-01T08:00", *place)
+    (revoked,) = listed(run, f"User:{name}")
+    assert (revoked["key_id"], "revoked_at_ms" in revoked) == (key_id, True)
+
+
 def test_rights_are_added_listed_and_removed_in_kafkas_words(run: Run, place: tuple[str, ...], name: str) -> None:
     principal = f"User:{name}"
     added = run("acls", "add", "--principal", principal, "--consumer", "--topic", name, "--group", "g", *place)
