@@ -7,6 +7,8 @@ that was refused because the pool was full uses it for a while, too: so it gets 
 from collections.abc import Callable
 from typing import Final
 
+from sharequeue_http.forms.errors import ApiError, Throttled
+
 WANTED_S: Final = 10.0
 """How long a caller counts that was refused because the pool was full."""
 
@@ -20,6 +22,7 @@ class Ceiling:
     """
 
     def __init__(self, most: int, percent: int, what: str, now_s: Callable[[], float]) -> None:
+        self._most = most
         self._each = max(most * percent // 100, 1)
         self._what = what
         self._now_s = now_s
@@ -27,10 +30,13 @@ class Ceiling:
         self._all = 0
         self._wanting = ("", 0.0)
 
-    @property
-    def each(self) -> int:
-        """Return what a caller has at most while another one uses the pool."""
-        return self._each
+    def check(self, principal: str, used: int, refusal: type[ApiError] = Throttled) -> None:
+        """Check whether a caller gets one more. `used`: of the pool, by all. Raises: `refusal`."""
+        if (excess := self.excess(principal)) is not None:
+            raise refusal(excess, limit=self._each)
+        if used >= self._most:
+            self.want(principal)
+            raise refusal(f"this gateway has {self._most} {self._what}: try again in a moment", limit=self._most)
 
     def excess(self, principal: str, size: int = 1) -> str | None:
         """Return why a caller gets no more; None: its ceiling does not keep it. One that has nothing gets something."""

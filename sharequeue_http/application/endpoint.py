@@ -232,10 +232,7 @@ class Endpoint:
                 if admission is not None:
                     admission.check(len(raw), 0, caller.principal)
                     taken = len(raw)
-                    if caller is NOBODY:
-                        admission.bytes += taken
-                    else:
-                        admission.take(taken, caller.principal)
+                    admission.take(taken, caller.principal)
             if len(raw) > LARGE_BYTES:
                 request = await asyncio.to_thread(self._decode, exchange.query, raw)
             else:
@@ -257,9 +254,7 @@ class Endpoint:
                 await self._pace.hold(exchange)
             return self._failed(fault, request_id, call)
         finally:
-            if caller is NOBODY and admission is not None:
-                admission.bytes -= taken
-            elif admission is not None:
+            if admission is not None:
                 admission.give(taken, caller.principal)
 
     def _decode(self, query: bytes, raw: bytes) -> Any:

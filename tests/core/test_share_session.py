@@ -20,7 +20,7 @@ M1, M2, M3 = ("g", "m1"), ("g", "m2"), ("g", "m3")
 
 
 def cache(max_sessions: int = 10, idle_ms: int = 60_000) -> ShareSessionCache:
-    return ShareSessionCache(max_sessions, idle_ms, Ceiling(max_sessions, 50, "share sessions", lambda: 0.0))
+    return ShareSessionCache(idle_ms, Ceiling(max_sessions, 50, "share sessions", lambda: 0.0))
 
 
 def partitions(session: ShareSession) -> list[tuple[str, int]]:

@@ -23,7 +23,8 @@ As = Callable[..., Gateway]
 
 @pytest.fixture(scope="module")
 def stack_settings() -> dict[str, str]:
-    return {**SETTINGS, "SHAREQUEUE_GATEWAY_MAX_OPEN_TRANSACTIONS": "20", "SHAREQUEUE_GATEWAY_MAX_WAITING_FETCHES": "8"}
+    bounds = {"OPEN_TRANSACTIONS": "20", "WAITING_FETCHES": "8", "STREAMS": "20"}
+    return {**SETTINGS, **{f"SHAREQUEUE_GATEWAY_MAX_{name}": bound for name, bound in bounds.items()}}
 
 
 @pytest.fixture
@@ -323,3 +324,20 @@ def test_one_principal_has_half_of_the_waiting_fetches(
         (refused, *_) = [fetch.result().json() for fetch in fetches if fetch.result().status_code == 429]
         assert f"{team} has 4 waiting fetches" in refused["detail"]
         good(admins.result(60))
+
+
+def test_one_principal_has_half_of_the_streams(
+    stack: Stack, access: Access, admin: Gateway, by: As, team: str, name: str
+) -> None:
+    mine = by(access.key(team))
+    with ExitStack() as open_ones:
+        for gateway, member in ((admin, "admin"), *((mine, f"m{number}") for number in range(10))):
+            headers = {"Authorization": gateway.http.headers["authorization"]}
+            source = EventSource(stack.url, name, name, member=member, headers=headers, resume_ms=0)
+            open_ones.callback(source.cut)
+        refused = mine.http.get(
+            f"/v1/share-groups/{name}/stream",
+            params={"topic": name, "member_id": "m10"},
+            headers={"accept": "text/event-stream"},
+        )
+        assert f"{team} has 10 streams" in problem(refused, 429, "THROTTLING_QUOTA_EXCEEDED", 89)["detail"]

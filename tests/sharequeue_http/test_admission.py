@@ -30,3 +30,15 @@ def test_a_single_request_may_grow_beyond_the_limit() -> None:
     admission_of(10, 1).check(11, in_hand=1)
     with pytest.raises(Throttled):
         admission_of(10, 4).check(7, in_hand=1)
+
+
+def test_one_principal_has_half_of_the_bytes_while_another_one_sends() -> None:
+    admission = Admission(10, "that produce", "max_produce_bytes", percent=50)
+    admission.take(4, "User:a")
+    admission.check(6, principal="User:a")
+    admission.take(1, "User:b")
+    with pytest.raises(Throttled, match=r"User:a has 4 bytes .*one principal has 5 at this gateway"):
+        admission.check(2, principal="User:a")
+    admission.check(1, principal="User:a")
+    admission.give(1, "User:b")
+    admission.check(6, principal="User:a")

@@ -3,6 +3,7 @@
 import random
 
 from sharequeue_http.ceiling import WANTED_S, Ceiling
+from sharequeue_http.forms.errors import Throttled
 
 
 class Pool:
@@ -14,11 +15,10 @@ class Pool:
         self.ceiling = Ceiling(10, 50, "waiting fetches (max_waiting_fetches)", lambda: self.now_s)
 
     def ask(self, principal: str) -> str:
-        if (excess := self.ceiling.excess(principal)) is not None:
-            return excess
-        if len(self.used) >= 10:
-            self.ceiling.want(principal)
-            return "full"
+        try:
+            self.ceiling.check(principal, len(self.used))
+        except Throttled as refused:
+            return "full" if "this gateway has" in refused.detail else refused.detail
         self.used.append(principal)
         self.ceiling.take(principal)
         return ""

@@ -13,7 +13,7 @@ import pytest
 from sharequeue_gateway.access.book import AccessBook
 from sharequeue_gateway.http.access.guard import AccessGuard
 from sharequeue_gateway.http.access.refused import Refused, acknowledge_others
-from sharequeue_gateway.http.access_api import AccessApi
+from sharequeue_gateway.http.access_api import access_calls
 
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
@@ -260,7 +260,7 @@ def test_a_right_that_changes_during_the_write_mixes_no_results() -> None:
 def test_a_gateway_without_keys_on_a_network_changes_none() -> None:
     """Whoever reached it could make a key that others take."""
     coordinator: Any = None
-    for api, handler in AccessApi(coordinator, closed=True).calls():
+    for api, handler in access_calls(coordinator, closed=True):
         with pytest.raises(ApiError) as refused:
             asyncio.run(handler(Call(coordinator, {}, b"", None, "")))
         assert (refused.value.status, refused.value.code) == (403, "CLUSTER_AUTHORIZATION_FAILED"), api

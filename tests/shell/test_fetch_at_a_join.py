@@ -46,7 +46,6 @@ def fetch_api(gateway: Parts) -> FetchApi:
         acknowledger=NOWHERE,
         sessions=NOWHERE,
         members=FetchingMembers(),
-        max_waiting_fetches=10,
         ceiling=Ceiling(10, 50, "fetches", time.monotonic),
         watch=None,
     )

@@ -49,7 +49,7 @@ from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.http.access.guard import AccessGuard
 from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.http.access.watch import KeyWatch
-from sharequeue_gateway.http.access_api import AccessApi
+from sharequeue_gateway.http.access_api import access_calls
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
@@ -305,9 +305,7 @@ async def _stop(base: Base, delivering: Delivering) -> None:
 async def _connect(settings: Settings) -> Base:
     coordinator = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
     cache, fetches = BatchCache(settings.record_cache_bytes), WaitingFetches()
-    session_cache = ShareSessionCache(
-        settings.max_share_sessions, settings.share_session_idle_ms, _ceiling(settings, "max_share_sessions")
-    )
+    session_cache = ShareSessionCache(settings.share_session_idle_ms, _ceiling(settings, "max_share_sessions"))
     metadata = Metadata(
         coordinator,
         kafka_defaults=settings.kafka_defaults,
@@ -510,7 +508,6 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
         fetcher.fetches,
         base.routing,
         acknowledger,
-        max_streams=settings.max_streams,
         ceiling=_ceiling(settings, "max_streams"),
         heartbeat_ms=settings.stream_heartbeat_ms,
     )
@@ -585,7 +582,6 @@ def _fetch_api(base: Base, delivering: Delivering, settings: Settings, watch: Ke
         acknowledger=delivering.acknowledger,
         sessions=delivering.sessions,
         members=delivering.members,
-        max_waiting_fetches=settings.max_waiting_fetches,
         ceiling=_ceiling(settings, "max_waiting_fetches"),
         watch=watch,
     )
@@ -716,7 +712,7 @@ def _apis(
         group_use,
         ActivityApi(leading.activity, leading.backlog, base.database.query, tokens, cluster, metadata, clock),
         AuditApi(metadata, states, base.database),
-        AccessApi(coordinator, closed=settings.authentication == "off" and settings.allow_anonymous_from_network),
+        access_calls(coordinator, closed=settings.authentication == "off" and settings.allow_anonymous_from_network),
     )
 
 

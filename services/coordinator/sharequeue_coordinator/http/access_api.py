@@ -6,7 +6,7 @@ from typing import Any
 
 from sharequeue import access_store
 from sharequeue.protocol import apis
-from sharequeue_coordinator.coordinator import GroupCoordinator
+from sharequeue_coordinator.metadata.access import AccessAdmin
 from sharequeue_http.application.endpoint import Call, Handler
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.codec import encode
@@ -16,18 +16,14 @@ from sharequeue_http.log import fields
 log = logging.getLogger(__name__)
 
 
-class AccessApi:
-    """The handlers of the calls about keys and rights."""
+def access_calls(access: AccessAdmin) -> list[tuple[Api, Handler]]:
+    """The calls about keys and rights, and their handlers."""
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._access = coordinator.access
-
-    def calls(self) -> list[tuple[Api, Handler]]:
-        return [(api, partial(self._act, api)) for api in access_store.ACTS]
-
-    async def _act(self, api: Api, call: Call) -> Any:
-        run = self._access.change if api.changes else self._access.read
+    async def act(api: Api, call: Call) -> Any:
+        run = access.change if api.changes else access.read
         answer = await run(access_store.act, api, call.path, call.request)
         if api is apis.REMOVE_ACLS:
             log.info("rights removed", extra=fields(acls=quoted(encode(answer.acls).decode(), MOST_AUDITED)))
         return answer
+
+    return [(api, partial(act, api)) for api in access_store.ACTS]

@@ -4,7 +4,7 @@ from sharequeue.ownership.endpoints import serve_shards
 from sharequeue.ownership.leases import Ownership
 from sharequeue_coordinator import metrics
 from sharequeue_coordinator.coordinator import GroupCoordinator
-from sharequeue_coordinator.http.access_api import AccessApi
+from sharequeue_coordinator.http.access_api import access_calls
 from sharequeue_coordinator.http.groups_api import GroupsApi
 from sharequeue_coordinator.http.metadata_api import MetadataApi
 from sharequeue_coordinator.http.topics_api import TopicsApi
@@ -20,7 +20,7 @@ def create_group_coordinator_app(coordinator: GroupCoordinator, ownership: Owner
         *TopicsApi(coordinator).calls(),
         *GroupsApi(coordinator).calls(),
         *MetadataApi(coordinator).calls(),
-        *AccessApi(coordinator).calls(),
+        *access_calls(coordinator.access),
     ):
         serve(app, api, handler, cluster_token=cluster_token, protect=True)
     serve_shards(app, ownership, cluster_token=cluster_token)

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 from sharequeue.openapi import serve_openapi
 from sharequeue.protocol import apis, capabilities
 from sharequeue.protocol.messages.operations import ServiceDescription
-from sharequeue_gateway.http.access_api import AccessApi
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.groups.at_leader_api import AtLeaderApi
 from sharequeue_gateway.http.groups.dead_letters_api import DeadLettersApi
@@ -69,7 +68,7 @@ class GatewayApis(NamedTuple):
     group_use: GroupUse
     activity: ActivityApi
     audit: AuditApi
-    access: AccessApi
+    access: tuple[tuple[Api, Handler], ...]
 
     def calls(self) -> tuple[tuple[Api, Handler], ...]:
         """Return each call that clients and other services make, and its handler. The audits of the pipeline are beside
@@ -134,7 +133,7 @@ class GatewayApis(NamedTuple):
             (apis.UNLOAD_GROUP, self.group_use.unload),
             (apis.CHANGE_READERS, self.group_use.change_readers),
             (apis.RELEASE_MEMBER, self.group_use.release_member),
-            *self.access.calls(),
+            *self.access,
         )
 
 

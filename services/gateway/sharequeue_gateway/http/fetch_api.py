@@ -42,7 +42,7 @@ from sharequeue_gateway.routing.sessions import OpenSession, Sessions
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.ceiling import Ceiling
-from sharequeue_http.forms.errors import ApiError, InvalidRequest, Throttled
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
 DEFAULT_MAX_RECORDS: Final = 500
 DEFAULT_MAX_BYTES: Final = 52_428_800
@@ -60,7 +60,6 @@ class FetchApi:
     acknowledger: RoutedAcknowledger
     sessions: Sessions
     members: FetchingMembers
-    max_waiting_fetches: int
     ceiling: Ceiling
     watch: KeyWatch | None
 
@@ -94,8 +93,7 @@ class FetchApi:
             )
         ):
             return await self.fetch_here(call)
-        if call.caller.principal or len(self.fetcher.fetches.waiting) >= self.max_waiting_fetches:
-            self._check_room(call.caller.principal)
+        self.ceiling.check(call.caller.principal, len(self.fetcher.fetches.waiting))
         asked = self._asked(group_id, request.member_id, request, None)
         waiting = self.fetcher.fetches.new(call.exchange)
         if self.watch is not None:
@@ -158,7 +156,7 @@ class FetchApi:
         request: FetchRequest = call.request
         group_id = checked_group_id(call.path["group"])
         member_id = request.member_id or str(uuid.uuid4())
-        self._check_room(call.caller.principal)
+        self.ceiling.check(call.caller.principal, len(self.fetcher.fetches.waiting))
         named = await named_partitions(
             self.metadata,
             request.topics or (),
@@ -202,15 +200,6 @@ class FetchApi:
         if faults:
             found = structs.replace(found, faults=[*found.faults, *faults])
         return self._answer(asked, request, found, partitions, results or (), named.more_faults)
-
-    def _check_room(self, principal: str) -> None:
-        """Raises: Throttled: too many fetches wait, or too many of this principal."""
-        most = self.max_waiting_fetches
-        if principal and (excess := self.ceiling.excess(principal)) is not None:
-            raise Throttled(excess, limit=self.ceiling.each)
-        if len(self.fetcher.fetches.waiting) >= most:
-            self.ceiling.want(principal)
-            raise Throttled(f"{most} fetches wait already; try again in a moment", limit=most)
 
     async def _session(self, group_id: str, member_id: str, call: Call, asked: Partitions) -> OpenSession | None:
         request: FetchRequest = call.request

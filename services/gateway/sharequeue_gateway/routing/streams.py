@@ -34,7 +34,7 @@ from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.stream import Closed, EventId, Records, Replaced, Shared, Stream, StreamEvent
 from sharequeue_gateway.share_partition.stream_window import SentRange
 from sharequeue_http.ceiling import Ceiling
-from sharequeue_http.forms.errors import ApiError, Throttled
+from sharequeue_http.forms.errors import ApiError
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,6 @@ class Streams:
     _fetches: WaitingFetches
     _routing: Routing
     _acknowledger: RoutedAcknowledger
-    max_streams: int
     ceiling: Ceiling
     heartbeat_ms: int
     _streams: dict[tuple[str, str], Stream] = field(init=False, default_factory=dict)
@@ -82,18 +81,10 @@ class Streams:
 
         Args:
             pulse: sends a heartbeat, if the connection takes it at once.
-        Raises: Throttled: there are `max_streams` streams, or too many of one principal.
+        Raises: Throttled: there are too many streams, or too many of one principal.
         """
-        key = opening.group_id, opening.member_id
-        excess = self.ceiling.excess(opening.principal)
-        if excess is not None and key not in self._streams:
-            raise Throttled(excess, limit=self.ceiling.each)
-        if len(self._streams) >= self.max_streams and key not in self._streams:
-            self.ceiling.want(opening.principal)
-            raise Throttled(
-                f"{self.max_streams} streams are open already (max_streams); try again in a moment, or fetch",
-                limit=self.max_streams,
-            )
+        if (opening.group_id, opening.member_id) not in self._streams:
+            self.ceiling.check(opening.principal, len(self._streams))
         return self._events(client, pulse, opening)
 
     async def _events(self, client: Client, pulse: Callable[[], None], opening: Opening) -> AsyncGenerator[bytes, None]:

@@ -48,8 +48,7 @@ class ShareSession:
 class ShareSessionCache:
     """All sessions of a gateway, the least recently used first."""
 
-    def __init__(self, max_sessions: int, idle_ms: int, ceiling: Ceiling) -> None:
-        self._max_sessions = max_sessions
+    def __init__(self, idle_ms: int, ceiling: Ceiling) -> None:
         self._ceiling = ceiling
         self._idle_ms = idle_ms
         self._sessions: OrderedDict[SessionKey, ShareSession] = OrderedDict()
@@ -64,16 +63,8 @@ class ShareSessionCache:
         self, key: SessionKey, partitions: Iterable[TopicIdPartition], now_ms: int, principal: str = ""
     ) -> ShareSession:
         """Open a session. It replaces an earlier one of that key. Raises: ShareSessionLimitReached."""
-        excess = None if key in self._sessions else self._ceiling.excess(principal)
-        self.drop(key)
-        if excess is not None:
-            raise ShareSessionLimitReached(excess, limit=self._ceiling.each)
-        if len(self._sessions) >= self._max_sessions:
-            self._ceiling.want(principal)
-            raise ShareSessionLimitReached(
-                f"this gateway has {self._max_sessions} share sessions; close one, or fetch without a session",
-                limit=self._max_sessions,
-            )
+        if not self.drop(key):
+            self._ceiling.check(principal, len(self._sessions), ShareSessionLimitReached)
         session = self._sessions[key] = ShareSession(key, partitions, now_ms, principal)
         self._ceiling.take(principal)
         return session
