@@ -197,6 +197,22 @@ def test_a_change_is_a_line_of_the_log_and_holds_no_secret(admin: Gateway, data_
     assert made["key"] not in text
 
 
+def test_a_refused_change_is_a_line_of_the_log_and_its_repeats_are_counted(
+    mine: Gateway, data_dir: Path, user: str, name: str
+) -> None:
+    for number in range(3):
+        problem(mine.http.delete(f"/v1/topics/{name}-{number}"), 403, "TOPIC_AUTHORIZATION_FAILED", 29)
+    problem(mine.http.post("/v1/keys", json={"principal": user}), 403, "CLUSTER_AUTHORIZATION_FAILED", 31)
+    problem(mine.http.get(f"/v1/topics/{name}"), 403, "TOPIC_AUTHORIZATION_FAILED", 29)
+    text = "".join(file.read_text() for file in (data_dir / "logs").iterdir())
+    lines = [json.loads(line) for line in text.splitlines() if '"audit"' in line]
+    first, second = [line for line in lines if line["principal"] == user]
+    assert (first["operation"], first["outcome"], first["path"]) == ("deleteTopic", "refused", {"topic": f"{name}-0"})
+    assert first["cause"] == f"{user} needs the right DELETE on the topic '{name}-0'"
+    assert (second["operation"], second["outcome"], second["address"]) == ("createKey", "refused", "127.0.0.1")
+    assert first["request_id"]
+
+
 def test_the_log_has_what_was_before_a_change_and_after_it(
     access: Access, admin: Gateway, data_dir: Path, user: str, name: str
 ) -> None:

@@ -187,8 +187,9 @@ def test_a_produce_with_acknowledgements_needs_fresh_knowledge() -> None:
     [
         pytest.param(None, [None], id="served"),
         pytest.param(StorageError("no answer came", definite=False), ["unknown"], id="unknown"),
+        pytest.param(StorageError("not begun", definite=True), [], id="nothing happened"),
         pytest.param(KeyError("a fault of ours"), ["unknown"], id="fault"),
-        pytest.param(TopicAuthorizationFailed("no right"), [], id="nothing happened"),
+        pytest.param(TopicAuthorizationFailed("no right"), ["refused"], id="refused"),
     ],
 )
 def test_a_change_that_may_have_happened_is_a_line_of_the_log(

@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 NOTHING: Final[Mapping[str, ApiError]] = {}
 _NAMES_LOGGED: Final = 10
 ANONYMOUS_CALLS: Final = Tally(log, logging.INFO, "a caller without a key: authentication=required would refuse it")
-
+REFUSED_CHANGES: Final = Tally(log, logging.INFO, "audit")
+"""By principal, call and code: the first at once, then how many there were in a minute."""
 
 _ANYBODY: Final = KeyHolder(ANONYMOUS, limited=False)
 
@@ -148,13 +149,18 @@ class AccessGuard:
     def served(self, caller: Caller, api: Api, call: Call, result: Any) -> Any:
         access: Access = api.access
         if access.audited is not None and access.audited(call.request):
-            _note(caller, api, call)
+            log.info("audit", extra=fields(**_audited(api, call)))
         return self._shown(caller, access.shows, result) if access.shows else result
 
     def failed(self, api: Api, call: Call, fault: BaseException) -> None:
         audited = api.access.audited
-        if audited is not None and audited(call.request) and not getattr(fault, "definite", False):
-            _note(call.caller, api, call, outcome="unknown")
+        if audited is None or not audited(call.request):
+            return
+        if isinstance(fault, ApiError) and fault.status == 403:
+            kind = call.caller.principal, api.operation_id, fault.code
+            REFUSED_CHANGES.note(kind, **_audited(api, call), outcome="refused", cause=fault.detail)
+        elif not getattr(fault, "definite", False):
+            log.info("audit", extra=fields(**_audited(api, call), outcome="unknown"))
 
     def _shown(self, caller: Caller, shows: Sequence[Shown], result: Any) -> Any:
         assert isinstance(caller, KeyHolder)
@@ -203,20 +209,16 @@ def _check_url(exchange: Exchange) -> None:
         )
 
 
-def _note(caller: Caller, api: Api, call: Call, **more: str) -> None:
-    """One line of the log for a call that changed something, but records and what they are settled by."""
+def _audited(api: Api, call: Call) -> dict[str, Any]:
+    """The fields of the log for a call that changes something, but records and what they are settled by."""
     client = call.exchange.client
-    log.info(
-        "audit",
-        extra=fields(
-            operation=api.operation_id,
-            principal=caller.principal,
-            address=None if client is None else client[0],
-            path={name: quoted(value) for name, value in call.path.items()},
-            request=None if call.request is None else quoted(encode(call.request).decode(), MOST_AUDITED),
-            **more,
-        ),
-    )
+    return {
+        "operation": api.operation_id,
+        "principal": call.caller.principal,
+        "address": None if client is None else client[0],
+        "path": {name: quoted(value) for name, value in call.path.items()},
+        "request": None if call.request is None else quoted(encode(call.request).decode(), MOST_AUDITED),
+    }
 
 
 def _count(api: Api, path: Mapping[str, str], request: Any) -> None:
