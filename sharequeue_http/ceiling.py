@@ -30,11 +30,11 @@ class Ceiling:
         self._all = 0
         self._wanting = ("", 0.0)
 
-    def check(self, principal: str, used: int, refusal: type[ApiError] = Throttled) -> None:
-        """Check whether a caller gets one more. `used`: of the pool, by all. Raises: `refusal`."""
-        if (excess := self.excess(principal)) is not None:
+    def check(self, principal: str, used: int, refusal: type[ApiError] = Throttled, *, size: int = 1) -> None:
+        """Check whether a caller gets more. `used`: of the pool, by all. Raises: `refusal`."""
+        if (excess := self.excess(principal, size)) is not None:
             raise refusal(excess, limit=self._each)
-        if used >= self._most:
+        if used + size > self._most:
             self.want(principal)
             raise refusal(f"this gateway has {self._most} {self._what}: try again in a moment", limit=self._most)
 

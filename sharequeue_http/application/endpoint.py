@@ -24,7 +24,7 @@ from sharequeue_http.exchange import ClientGone, Exchange, request_id_from, too_
 from sharequeue_http.forms import mistakes
 from sharequeue_http.forms.api import ALWAYS_FITS, Api
 from sharequeue_http.forms.codec import decoder_of, encode
-from sharequeue_http.forms.errors import ApiError, AuthenticationFailed, InvalidRequest, Throttled
+from sharequeue_http.forms.errors import ApiError, AuthenticationFailed, InvalidRequest
 from sharequeue_http.forms.texts import convert_texts
 from sharequeue_http.log import REQUEST, RequestContext, fields
 from sharequeue_http.origins import Callers
@@ -120,34 +120,23 @@ class Admission:
         """`which`: the requests, in words. `setting`: the name of the bound. `percent`: what one principal may have."""
         what = f"bytes of requests in hand {which} ({setting})"
         self._ceiling = Ceiling(max_bytes, percent, what, time.monotonic)
-        self._max_bytes = max_bytes
-        self._which = which
-        self._setting = setting
         self.bytes = 0
 
     def take(self, size: int, principal: str) -> None:
         self.bytes += size
-        if principal:
-            self._ceiling.take(principal, size)
+        self._ceiling.take(principal, size)
 
     def give(self, size: int, principal: str) -> None:
         self.bytes -= size
-        if principal:
-            self._ceiling.give(principal, size)
+        self._ceiling.give(principal, size)
 
     def check(self, size: int, in_hand: int = 0, principal: str = "") -> None:
         """Check whether `size` more bytes fit. `in_hand`: bytes of the same request that are counted already.
 
         Raises: Throttled (429).
         """
-        if principal and (excess := self._ceiling.excess(principal, size)) is not None:
-            raise Throttled(excess)
-        if self.bytes > in_hand and self.bytes + size > self._max_bytes:
-            self._ceiling.want(principal)
-            raise Throttled(
-                f"this service has {self.bytes} bytes of requests in hand {self._which}, and takes {self._max_bytes} "
-                f"({self._setting}); nothing of this one has happened: send it again in a moment"
-            )
+        if self.bytes > in_hand:
+            self._ceiling.check(principal, self.bytes, size=size)
 
 
 class Endpoint:
