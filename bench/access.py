@@ -3,8 +3,8 @@
     CPU      one record produced, one fetched and accepted, and a fetch that finds nothing: by a caller with a key, on a
              stack with 1,000 rights, beside a stack with `authentication=off`, in turns; a second stack with `off` is
              the control
-    flood    how long a produce of a caller with a key takes, alone and while four connections send wrong keys as fast
-             as they are answered, in turns; the control is four connections that ask for /livez
+    flood    how long a produce of a caller with a key takes, alone and while connections send wrong keys as fast
+             as they are answered, in turns; the control is as many connections that ask for /livez
 
 The rows are Markdown, for docs/benchmarks.md. Exits 1 if a bar does not hold. CPU time counts, so another load of the
 machine hits both sides alike; of the flood, believe only a run on a quiet machine.
