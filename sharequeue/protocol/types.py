@@ -2,6 +2,7 @@
 
 import functools
 import re
+from collections.abc import Sequence
 from enum import IntEnum, StrEnum
 from typing import Annotated, Final, NamedTuple, TypeVar
 
@@ -77,6 +78,28 @@ class SharePartitionKey(NamedTuple):
     group_id: str
     topic_id: str
     partition: int
+
+
+class RestoredLock(NamedTuple):
+    """An acquisition lock that an earlier leader left. Locks may overlap and may be stale.
+
+    `lock_duration_ms`: its length. `forgiven`: how many of its deliveries were never begun.
+    """
+
+    first_offset: int
+    last_offset: int
+    member_id: str
+    delivery_count: int
+    deadline_ms: int
+    lock_duration_ms: int
+    forgiven: int = 0
+
+
+class LeftLocks(NamedTuple):
+    """The locks in the memory of an earlier leader, and the state epoch under which it led."""
+
+    state_epoch: int
+    locks: Sequence[RestoredLock]
 
 
 class Reason(Utf8Text):

@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 
 from sharequeue_gateway.cluster.redis_client import RedisKeys
-from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, Call, LockEntry, LockWrite
+from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, Call, LockWrite
 from sharequeue_gateway.locks.lock_writer import round_trips
 
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 
 KEY = SharePartitionKey("g", "t", 0)
-LOCK = LockEntry("m", 1, 7, 1, 30_000, 0)
 
 
 def write_of(
     entries: Sequence[int], over: Sequence[int] | None, fetch: tuple[str, bytes, int] | None = None
 ) -> LockWrite:
     names = None if over is None else [(number, number) for number in over]
-    return LockWrite(KEY, 3, {(number, number): LOCK for number in entries}, names, fetch)
+    locks = [RestoredLock(number, number, "m", 1, 7, 30_000) for number in entries]
+    return LockWrite(KEY, 3, 1, locks, names, fetch)
 
 
 def trips_of(*writes: LockWrite) -> list[list[Call]]:

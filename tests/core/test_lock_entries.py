@@ -58,7 +58,7 @@ def test_too_many_lock_entries_are_noticed() -> None:
     assert written(led, (0, 0)).over == []
     all_locks = written(led, (1, 1))
     assert all_locks.over is None, "it stands in place of what Redis holds"
-    assert list(all_locks.entries) == [(0, 99), (100, 199)] == list(led.lock_entries or ())
+    assert [lock[:2] for lock in all_locks.locks] == [(0, 99), (100, 199)] == list(led.lock_entries or ())
 
 
 def held_back(count: int) -> tuple[Driver, LedSharePartition]:
@@ -144,4 +144,4 @@ def test_delayed_records_need_no_entry() -> None:
     d = Driver(batches, annotations=delays, locks=[RestoredLock(0, 0, "M1", 1, later_ms, 30_000)])
     assert d.machine.delayed_count == count
     led = led_by(d)
-    assert list(lock_entries.whole(led).entries) == [(0, 0)] == list(led.lock_entries or ())
+    assert [lock[:2] for lock in lock_entries.whole(led).locks] == [(0, 0)] == list(led.lock_entries or ())

@@ -147,7 +147,7 @@ def test_entries_of_locks_whose_end_is_durable_leave_redis_without_a_fetch() -> 
             (waiting,) = gateway.lock_store._gathered
             gateway.lock_store._gathered.clear()
             assert 0 < len(waiting.write.over or ()) <= MOST_OVER
-            assert not waiting.write.entries
+            assert not waiting.write.locks
             written += waiting.write.over or ()
         assert (0, 0) in led.lock_entries, "it is held"
         assert set(written) <= set(ended)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from sharequeue_gateway.cluster.redis_client import RedisKeys, redis_client
-from sharequeue_gateway.locks.lock_calls import LockEntry, LockName, LockWrite
+from sharequeue_gateway.locks.lock_calls import LockName, LockWrite
 from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.share_partition.machine import RestoredLock
 
@@ -30,8 +30,7 @@ def lock_write(
     over: Iterable[LockName] | None = (),
     fetch: tuple[str, bytes, int] | None = None,
 ) -> LockWrite:
-    locks = {name: LockEntry(*entry, state_epoch, LOCK_MS, 0) for name, entry in entries.items()}
-    return LockWrite(key, leader_epoch, locks, None if over is None else list(over), fetch)
+    return LockWrite(key, leader_epoch, state_epoch, restored(entries), None if over is None else list(over), fetch)
 
 
 def restored(entries: Entries) -> list[RestoredLock]:

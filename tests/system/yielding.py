@@ -6,7 +6,7 @@ import json
 from contextlib import closing
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.leaders import SharePartitionName, YieldRequest
+from sharequeue.protocol.messages.leaders import YieldRequest
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import Stack
 from sharequeue_http.calling.caller import Client
@@ -16,12 +16,11 @@ from tests.http.calls import Gateway, acknowledge_range
 def unload(stack: Stack, key: SharePartitionKey) -> None:
     """As a gateway asks for it that is about to lead; this one goes on leading after all."""
     token = (stack._data_dir / "cluster.token").read_text().strip()
-    name = SharePartitionName(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
 
     async def call() -> None:
         client = Client(stack.url, cluster_token=token)
         try:
-            await client.call(apis.YIELD_SHARE_PARTITIONS, YieldRequest(share_partitions=[name]))
+            await client.call(apis.YIELD_SHARE_PARTITIONS, YieldRequest(share_partitions=[key]))
         finally:
             await client.close()
 

@@ -1,6 +1,5 @@
 """The messages between gateways, and from the group coordinator to a gateway."""
 
-from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Raw, Struct
@@ -10,7 +9,7 @@ from sharequeue.protocol.messages.fields import AnyInt64, GroupId, Request, Resp
 from sharequeue.protocol.messages.groups import MOST_AT_WORK, FetchingMember
 from sharequeue.protocol.messages.problems import AcknowledgementResult, PartitionError
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, PartitionLeader, TopicPartitions
-from sharequeue.protocol.types import AcquireMode, SettledBatch
+from sharequeue.protocol.types import AcquireMode, LeftLocks, SettledBatch, SharePartitionKey
 
 
 class DeleteTopicRecordsRequest(Request):
@@ -175,47 +174,22 @@ class ReleaseMemberRequest(Request):
     topic_partitions: list[TopicPartitions]
 
 
-class SharePartitionName(Struct, kw_only=True):
-    group_id: str
-    topic_id: str
-    partition: int
-
-
 class TransactionEndedRequest(Request):
     """A transaction has ended on which records of these share-partitions waited: the log says how."""
 
-    share_partitions: list[SharePartitionName]
+    share_partitions: list[SharePartitionKey]
 
 
 class YieldRequest(Request):
     """Another gateway is about to lead these share-partitions: finish the writes under way and unload them."""
 
-    share_partitions: list[SharePartitionName]
-
-
-class HeldLock(Struct, array_like=True):
-    """One acquisition lock. `deadline_ms`: since the epoch."""
-
-    first_offset: int
-    last_offset: int
-    member_id: str
-    delivery_count: int
-    deadline_ms: int
-    lock_duration_ms: int
-    forgiven: int
-
-
-class HeldSharePartition(SharePartitionName, kw_only=True):
-    """The acquisition locks in the leader's memory, under the state epoch for which they hold."""
-
-    state_epoch: int
-    locks: Sequence[HeldLock]
+    share_partitions: list[SharePartitionKey]
 
 
 class YieldResponse(Response):
-    """The share-partitions among them that this gateway led until now."""
+    """The share-partitions among them that this gateway led until now, with the locks in its memory."""
 
-    held: list[HeldSharePartition]
+    held: list[tuple[SharePartitionKey, LeftLocks]]
 
 
 class GroupPartitionsRequest(Request):

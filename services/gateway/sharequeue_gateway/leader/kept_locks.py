@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import LeftLocks, SharePartitionKey
 from sharequeue.repeats import LOCKS_GIVEN
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.share_partition.runs import LeftLocks
 
 
 class Kept(NamedTuple):
@@ -48,11 +47,7 @@ class KeptLocks:
 
     def left(self, keys: Iterable[SharePartitionKey]) -> dict[SharePartitionKey, LeftLocks]:
         """The locks to restore with a load of these."""
-        return {
-            key: LeftLocks(kept.led.machine.state_epoch, kept.led.machine.locks())
-            for key in keys
-            if (kept := self._kept.get(key)) is not None
-        }
+        return {key: kept.led.machine.left_locks() for key in keys if (kept := self._kept.get(key)) is not None}
 
     def give(self, keys: Sequence[SharePartitionKey]) -> list[LedSharePartition]:
         """Another gateway asks for the locks of these. Returns: the share-partitions with kept locks."""

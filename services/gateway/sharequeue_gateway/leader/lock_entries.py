@@ -20,7 +20,7 @@ from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.locks.lock_calls import LockEntry, LockWrite
+from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
 from sharequeue_http.forms.errors import CoordinatorNotAvailable
@@ -129,7 +129,8 @@ class LockRecorder:
         if len(led.lock_entries or ()) > LOCK_ENTRY_SLACK + led.machine.held_count and not led.fenced:
             over = take_over(led)
             if over:
-                self._lock_timers.write(LockWrite(led.key, led.machine.leader_epoch, {}, over, None))
+                machine = led.machine
+                self._lock_timers.write(LockWrite(led.key, machine.leader_epoch, machine.state_epoch, (), over, None))
 
     def may_leave(self, led: LedSharePartition) -> bool:
         """Before a share-partition at rest is unloaded: leave in Redis what the next leader needs, and no more.
@@ -164,17 +165,14 @@ def taken(
     machine = led.machine
     over = take_over(led, 2 * len(ranges) + 2) if led.lock_entries else []
     names = led.lock_entries = led.lock_entries or {}
-    state_epoch = machine.state_epoch
-    entries = {}
-    for first_offset, last_offset, delivery_count, deadline_ms, lock_duration_ms, forgiven in ranges:
+    locks = []
+    for first_offset, last_offset, *lock in ranges:
         names[first_offset, last_offset] = None
-        entries[first_offset, last_offset] = LockEntry(
-            member_id, delivery_count, deadline_ms, state_epoch, lock_duration_ms, forgiven
-        )
+        locks.append(RestoredLock(first_offset, last_offset, member_id, *lock))
     # most entries are over, but a lock that is held long keeps the start offset below them
     if len(names) > LOCK_ENTRY_SLACK + 2 * len(machine.runs) and machine.memory_start <= led.stored_start:
         return whole(led, fetch)
-    return LockWrite(led.key, machine.leader_epoch, entries, over, fetch)
+    return LockWrite(led.key, machine.leader_epoch, machine.state_epoch, locks, over, fetch)
 
 
 def whole(led: LedSharePartition, fetch: tuple[str, bytes, int] | None = None) -> LockWrite:
@@ -183,18 +181,7 @@ def whole(led: LedSharePartition, fetch: tuple[str, bytes, int] | None = None) -
     locks = machine.locks()
     led.lock_entries = None
     note(led, locks)
-    entries = {
-        (lock.first_offset, lock.last_offset): LockEntry(
-            lock.member_id,
-            lock.delivery_count,
-            lock.deadline_ms,
-            machine.state_epoch,
-            lock.lock_duration_ms,
-            lock.forgiven,
-        )
-        for lock in locks
-    }
-    return LockWrite(led.key, machine.leader_epoch, entries, None, fetch)
+    return LockWrite(led.key, machine.leader_epoch, machine.state_epoch, locks, None, fetch)
 
 
 def note(led: LedSharePartition, locks: Sequence[AcquiredRange] | Sequence[RestoredLock]) -> None:

@@ -1,11 +1,11 @@
 """A write of locks, and the calls to Redis that it becomes. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 
 MOST_FIELDS: Final = 2000
 """A round trip of several writes names no more fields of hashes. Redis takes 1 to 2 ms for so many."""
@@ -15,27 +15,17 @@ LockName = tuple[int, int]
 """First and last offset. Parts of a range that other members hold are locks of their own, beside the rest of it."""
 
 
-class LockEntry(msgspec.Struct, array_like=True, frozen=True):
-    """One acquired range, as the hash keeps it under its name. Where locks overlap, the higher delivery count is
-    valid."""
-
-    member_id: str
-    delivery_count: int
-    deadline_ms: int
-    state_epoch: int
-    lock_duration_ms: int
-    forgiven: int
-
-
 class LockWrite(msgspec.Struct, frozen=True):
     """Changes of the locks of one share-partition.
 
-    `entries`: new locks by name. `over`: names of locks that have ended; None: all locks but those of `entries`.
+    `locks`: new ones. Where locks overlap, the higher delivery count is valid. `over`: names of locks that have ended;
+    None: all but `locks`.
     """
 
     key: SharePartitionKey
     leader_epoch: int
-    entries: Mapping[LockName, LockEntry]
+    state_epoch: int
+    locks: Sequence[RestoredLock]
     over: Sequence[LockName] | None
     fetch: tuple[str, bytes, int] | None
     """(key, value, time to live in ms) of the answer of a fetch, for a repeat of that fetch."""

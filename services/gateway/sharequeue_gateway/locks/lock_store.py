@@ -12,14 +12,14 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 from sharequeue.repeats import REDIS_REFUSES, REDIS_SILENT, Every
 from sharequeue.slices import Slices
 from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
 from sharequeue_gateway.cluster.redis_faults import SILENT
 from sharequeue_gateway.locks import scripts
 from sharequeue_gateway.locks.eviction import Eviction
-from sharequeue_gateway.locks.lock_calls import LockEntry, LockWrite, encode
+from sharequeue_gateway.locks.lock_calls import LockWrite, encode
 from sharequeue_gateway.locks.lock_writer import (
     HASH_TTL_MS,
     Commands,
@@ -29,7 +29,6 @@ from sharequeue_gateway.locks.lock_writer import (
     round_trips,
 )
 from sharequeue_gateway.locks.scripts import sha1
-from sharequeue_gateway.share_partition.machine import RestoredLock
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
@@ -42,7 +41,8 @@ LOADED_AT_ONCE: Final = 256
 LOAD_TIMEOUT_S: Final = 2.0  # longer than for a fetch: locks that a load misses may be lost
 WRITE_BACK_TIMEOUT_S: Final = 5.0
 MARK_TTL_MS: Final = 3_600_000
-_decode: Final = msgspec.json.Decoder(LockEntry).decode
+_decode: Final = msgspec.json.Decoder(tuple[str, int, int, int, int, int]).decode
+"""The value of a lock: the fields of RestoredLock behind its offsets, which are its name; the state epoch is fourth."""
 
 
 def fetch_key(group_id: str, member_id: str, fetch_id: str) -> str:
@@ -208,18 +208,8 @@ async def _restored(entries: Sequence[bytes], state_epoch: int) -> list[Restored
             await slices.pause()
         if name == b"epoch":
             continue
-        entry = _decode(value)
-        if entry.state_epoch == state_epoch:
+        lock = _decode(value)
+        if lock[3] == state_epoch:
             first_offset, _, last_offset = name.partition(b"-")
-            locks.append(
-                RestoredLock(
-                    int(first_offset),
-                    int(last_offset),
-                    entry.member_id,
-                    entry.delivery_count,
-                    entry.deadline_ms,
-                    entry.lock_duration_ms,
-                    entry.forgiven,
-                )
-            )
+            locks.append(RestoredLock(int(first_offset), int(last_offset), *lock[:3], *lock[4:]))
     return locks

@@ -11,19 +11,16 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from msgspec import structs
-
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import leaders as messages
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse, FetchRequest, TopicPartitions
-from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_WAIT_MS, SharePartitionKey
+from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_WAIT_MS, LeftLocks, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.share_partition.runs import LeftLocks, RestoredLock
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError
@@ -46,10 +43,6 @@ def by_topic(partitions: Partitions) -> list[TopicPartitions]:
     for topic, partition in partitions:
         named.setdefault(topic.name, []).append(partition)
     return [TopicPartitions(topic=name, partitions=indexes) for name, indexes in named.items()]
-
-
-def _name(key: SharePartitionKey) -> messages.SharePartitionName:
-    return messages.SharePartitionName(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
 
 
 def _of(principal: str) -> Mapping[str, str] | None:
@@ -146,7 +139,7 @@ class GatewayClient:
         return answer
 
     async def transaction_ended(self, node: Node, transaction_id: str, keys: Sequence[SharePartitionKey]) -> None:
-        request = messages.TransactionEndedRequest(share_partitions=[_name(key) for key in keys])
+        request = messages.TransactionEndedRequest(share_partitions=list(keys))
         await self._cluster.client(node).call(
             apis.TRANSACTION_ENDED, request, path={"transaction": transaction_id}, deadline_s=ANSWER_S, retry=False
         )
@@ -168,18 +161,17 @@ class GatewayClient:
 
         Returns: the locks that they knew.
         """
-        by_node: dict[Node, list[messages.SharePartitionName]] = {}
+        by_node: dict[Node, list[SharePartitionKey]] = {}
         for key in keys:
             former = self._cluster.former_leader_of(key)
             if former is not None:
-                by_node.setdefault(former, []).append(_name(key))
+                by_node.setdefault(former, []).append(key)
         return await self._take_all(by_node)
 
     async def take_from_others(self, keys: Sequence[SharePartitionKey]) -> LeftBy:
         """As `take_from_former`, at every other gateway. Without Redis only earlier leaders know the locks, and the
         last leader may never have loaded them."""
-        names = [_name(key) for key in keys]
-        return await self._take_all(dict.fromkeys(self._cluster.others_lately(), names) if names else {})
+        return await self._take_all(dict.fromkeys(self._cluster.others_lately(), keys) if keys else {})
 
     async def have_loaded(self, leds: Sequence[LedSharePartition]) -> None:
         """Have the new leaders load these: a load asks this gateway for the locks that it keeps."""
@@ -198,21 +190,19 @@ class GatewayClient:
 
         await asyncio.gather(*(load(*place, topics) for place, topics in wanted.items()))
 
-    async def _take_all(self, by_node: Mapping[Node, list[messages.SharePartitionName]]) -> LeftBy:
-        answers = await asyncio.gather(*(self._take(node, names) for node, names in by_node.items()))
+    async def _take_all(self, by_node: Mapping[Node, Sequence[SharePartitionKey]]) -> LeftBy:
+        answers = await asyncio.gather(*(self._take(node, keys) for node, keys in by_node.items()))
         left: LeftBy = {}
-        for held in itertools.chain.from_iterable(answers):
-            key = SharePartitionKey(held.group_id, held.topic_id, held.partition)
-            locks = [RestoredLock(*structs.astuple(lock)) for lock in held.locks]
-            left.setdefault(key, []).append(LeftLocks(held.state_epoch, locks))
+        for key, locks in itertools.chain.from_iterable(answers):
+            left.setdefault(key, []).append(locks)
         return left
 
-    async def _take(self, node: Node, names: list[messages.SharePartitionName]) -> list[messages.HeldSharePartition]:
+    async def _take(self, node: Node, keys: Sequence[SharePartitionKey]) -> list[tuple[SharePartitionKey, LeftLocks]]:
         deadline_s = YIELD_S if node in self._cluster.generation.nodes else GONE_YIELD_S
         try:
             answer: messages.YieldResponse = await self._cluster.client(node).call(
                 apis.YIELD_SHARE_PARTITIONS,
-                messages.YieldRequest(share_partitions=names),
+                messages.YieldRequest(share_partitions=list(keys)),
                 deadline_s=deadline_s,
                 retry=False,
             )

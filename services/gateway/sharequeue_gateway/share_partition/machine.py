@@ -13,8 +13,10 @@ from sharequeue.protocol.errors import InvalidRecordState
 from sharequeue.protocol.types import (
     AcknowledgeType,
     DeliveryState,
+    LeftLocks,
     OffsetRange,
     Reason,
+    RestoredLock,
 )
 from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 from sharequeue_gateway.share_partition.outcomes import (
@@ -42,7 +44,6 @@ from sharequeue_gateway.share_partition.runs import (
     DeadLetter,
     Hold,
     LogBatch,
-    RestoredLock,
     Run,
     StateWrite,
 )
@@ -458,6 +459,9 @@ class SharePartition(PendingRecords):
             for run in self.runs
             if run.delivery_count and not run.durable
         ]
+
+    def left_locks(self) -> LeftLocks:
+        return LeftLocks(self.state_epoch, self.locks())
 
     def needs_lock(self, first_offset: int, last_offset: int) -> bool:
         """Return whether the next leader must restore a lock of any record of a range."""

@@ -17,8 +17,8 @@ from operator import itemgetter
 from typing import Final
 
 from sharequeue.protocol.state import Given, Note, StateBatch
-from sharequeue.protocol.types import MAX_INT32, MAX_INT64, DeliveryState, GivenReason, Reason
-from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, TERMINAL, Hold, RestoredLock, Run
+from sharequeue.protocol.types import MAX_INT32, MAX_INT64, DeliveryState, GivenReason, Reason, RestoredLock
+from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, TERMINAL, Hold, Run
 from sharequeue_gateway.share_partition.window import Window
 from sharequeue_http.forms.errors import ApiError
 

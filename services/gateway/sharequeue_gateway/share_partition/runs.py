@@ -238,25 +238,3 @@ class DeadLetter(NamedTuple):
     cause: str
     reason: GivenReason | None
     earlier: tuple[GivenReason, ...] = ()
-
-
-class RestoredLock(NamedTuple):
-    """An acquisition lock that an earlier leader left. Locks may overlap and may be stale.
-
-    `lock_duration_ms`: its length. `forgiven`: as in Run.
-    """
-
-    first_offset: int
-    last_offset: int
-    member_id: str
-    delivery_count: int
-    deadline_ms: int
-    lock_duration_ms: int
-    forgiven: int = 0
-
-
-class LeftLocks(NamedTuple):
-    """The locks in the memory of an earlier leader, and the state epoch under which it led."""
-
-    state_epoch: int
-    locks: Sequence[RestoredLock]

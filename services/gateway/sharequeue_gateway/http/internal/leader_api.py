@@ -7,7 +7,7 @@ from sharequeue.clock import Clock
 from sharequeue.protocol.messages import leaders as messages
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import AcknowledgeResponse
-from sharequeue.protocol.types import MAX_WAIT_MS, SharePartitionKey
+from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata, Partitions
 from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of
@@ -148,19 +148,10 @@ class LeaderApi:
 
     async def transaction_ended(self, call: Call) -> Empty:
         request: messages.TransactionEndedRequest = call.request
-        keys = [SharePartitionKey(name.group_id, name.topic_id, name.partition) for name in request.share_partitions]
-        await self.pending.ended(call.path["transaction"], keys)
+        await self.pending.ended(call.path["transaction"], request.share_partitions)
         return Empty()
 
     async def yield_share_partitions(self, call: Call) -> messages.YieldResponse:
         request: messages.YieldRequest = call.request
-        keys = [SharePartitionKey(name.group_id, name.topic_id, name.partition) for name in request.share_partitions]
-        held = [
-            messages.HeldSharePartition(
-                **led.key._asdict(),
-                state_epoch=led.machine.state_epoch,
-                locks=[messages.HeldLock(*lock) for lock in led.machine.locks()],
-            )
-            for led in await self.hand_over.yield_to_next(keys)
-        ]
-        return messages.YieldResponse(held=held)
+        led = await self.hand_over.yield_to_next(request.share_partitions)
+        return messages.YieldResponse(held=[(each.key, each.machine.left_locks()) for each in led])

@@ -16,7 +16,7 @@ from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import KAFKA_CODES, InvalidRecordState, NotLeaderOrFollower, error_of
 from sharequeue.protocol.messages.share_state import PartitionStateResult
-from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+from sharequeue.protocol.types import LeftLocks, RestoredLock, SharePartitionKey, TopicIdPartition
 from sharequeue.slices import Slices
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
@@ -28,8 +28,7 @@ from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.removing.readers import Begun, Readers
-from sharequeue_gateway.share_partition.machine import DeadLetter, Loaded, RestoredLock
-from sharequeue_gateway.share_partition.runs import LeftLocks
+from sharequeue_gateway.share_partition.machine import DeadLetter, Loaded
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, InvalidRequest
 
 LOADS_AT_ONCE: Final = 64
