@@ -148,13 +148,8 @@ class Held(Consumed):
         assert answer.status_code == 200, answer.text
         assert [result["status"] for result in answer.json()["results"]] == ["applied"], answer.text
         self.settlements = [
-            Settlement(
-                SharePartitionKey(self.group, each["topic_id"], each["partition"]),
-                each["state_epoch"],
-                each["leader_epoch"],
-                json.dumps(each["batches"]).encode(),
-            )
-            for each in answer.json()["held"]
+            Settlement(SharePartitionKey(*key), state_epoch, leader_epoch, json.dumps(batches).encode())
+            for key, state_epoch, leader_epoch, batches in answer.json()["held"]
         ]
 
     def decide(self, *, commit: bool = True) -> None:

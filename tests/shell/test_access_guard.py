@@ -4,7 +4,6 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +21,7 @@ from sharequeue.protocol.access.keys import make_key, parse_key
 from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType, Rights
 from sharequeue.protocol.errors import StorageError, TopicAuthorizationFailed
 from sharequeue.protocol.messages.access import AccessResponse, Acl, StoredKey
+from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, ProduceTo
@@ -245,12 +245,13 @@ def test_a_right_that_changes_during_the_write_mixes_no_results() -> None:
     now_refused = {"x"}
     refused = Refused({"x": refusal}, lambda name: refusal if name in now_refused else None)
 
-    async def acknowledge(entries: Sequence[Acknowledgement]) -> list[AcknowledgementResult]:
+    async def acknowledge(_: str, request: LeaderAcknowledgeRequest) -> list[AcknowledgementResult]:
         now_refused.symmetric_difference_update({"x", "a"})
-        return [AcknowledgementResult(status="applied", detail=entry.topic) for entry in entries]
+        return [AcknowledgementResult(status="applied", detail=entry.topic) for entry in request.acknowledgements]
 
     entries = [Acknowledgement(topic=name, partition=0, first_offset=0, last_offset=0, type="accept") for name in "axb"]
-    results = asyncio.run(acknowledge_others(entries, refused, acknowledge))
+    request = LeaderAcknowledgeRequest(member_id="m", acknowledgements=entries)
+    results = asyncio.run(acknowledge_others("g", request, refused, acknowledge))
     assert [(result.status, result.detail) for result in results] == [
         ("applied", "a"),
         ("failed", "no right"),

@@ -43,6 +43,7 @@ from sharequeue.protocol.messages.cluster import (
     InitializeSharePartitionsResponse,
     RegisterGatewayResponse,
 )
+from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.share_state import PartitionStateResult, ShareStateResponse, TopicStateResult
 from sharequeue.protocol.messages.topics import Topic as Described
@@ -337,9 +338,8 @@ def test_an_unknown_partition_of_an_acknowledgement_is_looked_up() -> None:
         known = DescribeTopicsResponse(topics=[described(1)])
         await asyncio.gather(metadata.topic("orders"), coordinator.answer(apis.DESCRIBE_TOPICS, known))
         acknowledgement = Acknowledgement(topic="orders", partition=1, first_offset=0, last_offset=0, type="accept")
-        acknowledging = asyncio.create_task(
-            Acknowledger(leader, metadata, Clock()).acknowledge("g", "m", [acknowledgement], atomic=False)
-        )
+        request = LeaderAcknowledgeRequest(member_id="m", acknowledgements=[acknowledgement])
+        acknowledging = asyncio.create_task(Acknowledger(leader, metadata, Clock()).acknowledge("g", request))
         await coordinator.answer(apis.DESCRIBE_TOPICS, DescribeTopicsResponse(topics=[described(2)]))
         await coordinator.answer(apis.READ_STATE, NEVER_FETCHED)
         (result,) = await acknowledging

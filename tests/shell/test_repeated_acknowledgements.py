@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 
+from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue_http.forms.errors import RequestTimedOut
@@ -44,5 +45,6 @@ def test_a_try_without_an_answer_stays_unknown_if_the_repeat_finds_its_records_f
     routing = SimpleNamespace(gateways=leaders, cluster=cluster, leader_of=lambda *_: "other")
     acknowledger = RoutedAcknowledger(routing, None, Known())  # type: ignore[arg-type]
     entry = Acknowledgement(topic="t", partition=0, first_offset=0, last_offset=0, delivery_count=1, type=type_)
-    (result,) = asyncio.run(acknowledger.acknowledge("g", "m", [entry], atomic=False))
+    request = LeaderAcknowledgeRequest(member_id="m", acknowledgements=[entry])
+    (result,) = asyncio.run(acknowledger.acknowledge("g", request))
     assert (result.status, leaders.calls) == (status, 2)

@@ -1,13 +1,11 @@
 """When an acknowledgement with records is answered: its commit decides it, and the states of its groups follow."""
 
 import asyncio
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from sharequeue_gateway.delivery.acknowledging import APPLIED
-from sharequeue_gateway.delivery.holding import HeldHere
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
 from sharequeue_gateway.http.groups.offsets_api import GroupsApi
@@ -20,6 +18,7 @@ from sharequeue_gateway.routing.settling import Settler, Wanted
 from sharequeue.protocol.errors import InvalidRecordState
 from sharequeue.protocol.messages.groups import ListOffsetsQuery
 from sharequeue.protocol.messages.in_flight import InFlightQuery
+from sharequeue.protocol.messages.leaders import HeldForTransaction, HoldResponse
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue_http.application.endpoint import Call
@@ -38,9 +37,9 @@ class Leader:
         self.steps: list[str] = []
         self.may_apply = asyncio.Event()
 
-    async def hold(self, *_: object) -> tuple[Sequence[AcknowledgementResult], Sequence[HeldHere]]:
+    async def hold(self, *_: object) -> HoldResponse:
         self.steps.append("hold")
-        return [self.result], [HeldHere(KEY, 1, 1, [])]
+        return HoldResponse(results=[self.result], held=[HeldForTransaction(KEY, 1, 1, [])])
 
     async def begin(self, _: object) -> Any:
         return SimpleNamespace(transaction_id="t")

@@ -1,6 +1,6 @@
 """The messages between gateways, and from the group coordinator to a gateway."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from msgspec import Meta, Raw, Struct
 
@@ -60,12 +60,14 @@ class LeaderFetchResponse(Response):
 
 
 class LeaderAcknowledgeRequest(AcknowledgeRequest):
-    """Acknowledgements of share-partitions that another gateway leads.
+    """Acknowledgements of share-partitions, for the gateway that leads them.
 
-    `seen` false: this gateway releases what its fetch acquired for a client that is gone, which never saw the records.
+    `seen` false: a gateway releases what its fetch acquired for a client that is gone, which never saw the records.
+    `renew`: whether one may be a renewal.
     """
 
     seen: bool = True
+    renew: bool = True
 
 
 class AcquiredEntry(Struct):
@@ -150,11 +152,10 @@ class HoldRequest(Request):
     acknowledgements: list[Acknowledgement]
 
 
-class HeldForTransaction(Struct, kw_only=True):
+class HeldForTransaction(NamedTuple):
     """The records that wait in one share-partition, and the epochs under which they do."""
 
-    topic_id: str
-    partition: int
+    key: SharePartitionKey
     state_epoch: int
     leader_epoch: int
     batches: list[SettledBatch]

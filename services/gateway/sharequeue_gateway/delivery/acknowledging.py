@@ -20,6 +20,7 @@ from sharequeue.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import ACKNOWLEDGE_TYPES, MAX_ACKNOWLEDGEMENTS, MAX_INT64, AcknowledgeType
@@ -281,24 +282,11 @@ class Acknowledger:
     _metadata: Metadata
     _clock: Clock
 
-    async def acknowledge(
-        self,
-        group_id: str,
-        member_id: str,
-        acknowledgements: Sequence[Acknowledgement],
-        *,
-        atomic: bool,
-        renew: bool = True,
-        seen: bool = True,
-    ) -> list[AcknowledgementResult]:
-        """Apply acknowledgements and wait until each outcome is durable.
-
-        Args:
-            renew: whether the type `renew` is allowed. seen: see LeaderAcknowledgeRequest.
-        Returns: the results, in request order.
-        """
+    async def acknowledge(self, group_id: str, request: LeaderAcknowledgeRequest) -> list[AcknowledgementResult]:
+        """Apply acknowledgements and wait until each outcome is durable. Returns: the results, in request order."""
+        acknowledgements, atomic, member_id = request.acknowledgements, request.atomic, request.member_id
         outcomes = Outcomes([APPLIED] * len(acknowledgements))
-        partitions = await check_all(self._metadata, acknowledgements, outcomes, renew=renew, seen=seen)
+        partitions = await check_all(self._metadata, acknowledgements, outcomes, renew=request.renew, seen=request.seen)
         loaded = await self._leader.get(
             group_id, [(at.topic, at.partition) for at in partitions.values()], initialize=False
         )

@@ -8,13 +8,13 @@ pending, and asks the log what became of the transaction (`leader/pending_transa
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import structs
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import NotLeaderOrFollower
-from sharequeue.protocol.messages.problems import AcknowledgementResult
-from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.types import SettledBatch, SharePartitionKey
+from sharequeue.protocol.messages.leaders import HeldForTransaction, HoldRequest, HoldResponse
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import APPLIED, AtPartition, Outcomes, Writes, check_all
 from sharequeue_gateway.leader.leader import Leader
@@ -26,15 +26,6 @@ AT_ONCE: Final = 100
 """How many acknowledgements of a share-partition are held by one write."""
 
 
-class HeldHere(NamedTuple):
-    """The records held in one share-partition, and the epochs under which they are."""
-
-    key: SharePartitionKey
-    state_epoch: int
-    leader_epoch: int
-    settled: list[SettledBatch]
-
-
 @dataclass(eq=False)
 class Holder:
     """Holds records of the share-partitions that this gateway leads."""
@@ -43,21 +34,20 @@ class Holder:
     _metadata: Metadata
     _clock: Clock
 
-    async def hold(
-        self, group_id: str, member_id: str, transaction_id: str, acknowledgements: Sequence[Acknowledgement]
-    ) -> tuple[list[AcknowledgementResult], list[HeldHere]]:
+    async def hold(self, group_id: str, request: HoldRequest) -> HoldResponse:
         """Have records wait for a transaction, and wait until that is durable.
 
         Returns: for each acknowledgement whether it is held (`applied`), in order; and what is held. If one is refused
             for good, the transaction will be aborted: those behind it are only checked, and those before it stay held
             until then.
         """
+        member_id, transaction_id, acknowledgements = structs.astuple(request)
         outcomes = Outcomes([APPLIED] * len(acknowledgements))
         partitions = await check_all(self._metadata, acknowledgements, outcomes)
         loaded = await self._leader.get(
             group_id, [(at.topic, at.partition) for at in partitions.values()], initialize=False
         )
-        held: list[HeldHere] = []
+        held: list[HeldForTransaction] = []
         under_way: list[tuple[AtPartition, Sequence[int], Writes]] = []
         for at, led in zip(partitions.values(), loaded, strict=True):
             single = _refuse_doubles(outcomes, at)
@@ -76,7 +66,7 @@ class Holder:
         for at, good, writes in under_way:
             ended = [fault for write in writes if (fault := await write) is not None]
             outcomes.end(at, good, ended[0] if ended else None, APPLIED)
-        return outcomes.results, held
+        return HoldResponse(results=outcomes.results, held=held)
 
     async def _hold(
         self,
@@ -86,7 +76,7 @@ class Holder:
         at: AtPartition,
         some: Sequence[int],
         outcomes: Outcomes,
-        held: list[HeldHere],
+        held: list[HeldForTransaction],
     ) -> tuple[Sequence[int], Writes]:
         """Hold what can be held of these, and add it to `held`. Returns: what is held, and the writes to await."""
         if isinstance(led, ApiError):
@@ -114,8 +104,8 @@ class Holder:
             self._leader.pending(led)
             writes = [self._leader.persist(led, hold) for hold in granted.holds if not hold.durable]
             if not held or held[-1].key != led.key or held[-1].state_epoch != machine.state_epoch:
-                held.append(HeldHere(led.key, machine.state_epoch, machine.leader_epoch, []))
-            held[-1].settled.extend(granted.batches)
+                held.append(HeldForTransaction(led.key, machine.state_epoch, machine.leader_epoch, []))
+            held[-1].batches.extend(granted.batches)
         if faults and not await self._leader.locks.still_leads(led):  # the new leader knows the holder of the records
             moved = NotLeaderOrFollower("another gateway leads this share-partition")
             faults = [(position, moved) for position, _ in faults]

@@ -9,7 +9,6 @@ import asyncio
 import uuid
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from msgspec import structs
@@ -18,6 +17,7 @@ from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import check_lock_duration
 from sharequeue.protocol.errors import UnknownTopicId, checked_group_id
+from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_PARTITIONS_NAMED, MAX_WAIT_MS
@@ -262,15 +262,14 @@ class FetchApi:
     def _acknowledge(
         self, group_id: str, member_id: str, call: Call
     ) -> Coroutine[None, None, list[AcknowledgementResult]]:
-        request: FetchRequest = call.request
-        acknowledge = partial(
-            self.acknowledger.acknowledge,
-            group_id,
-            member_id,
-            atomic=request.atomic,
-            renew=request.is_renew_ack,
+        fetch: FetchRequest = call.request
+        request = LeaderAcknowledgeRequest(
+            member_id=member_id,
+            acknowledgements=fetch.acknowledgements,
+            atomic=fetch.atomic,
+            renew=fetch.is_renew_ack,
         )
-        return acknowledge_others(request.acknowledgements, call.refused, acknowledge)
+        return acknowledge_others(group_id, request, call.refused, self.acknowledger.acknowledge)
 
     def _asked(self, group_id: str, member_id: str, request: FetchRequest, turn: int | None) -> Asked:
         now_ms = self.clock.now_ms()

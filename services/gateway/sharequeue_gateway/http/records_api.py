@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from sharequeue.protocol.errors import BY_CODE, checked_group_id
+from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, AcknowledgeResponse
 from sharequeue_gateway.cluster.metadata import Metadata
@@ -54,22 +54,16 @@ class RecordsApi:
                 principal = call.caller.principal
                 return await self._routing.gateways.acknowledge_in_session(home, group_id, request, principal)
             return await self.acknowledge_here(call)
-        if call.refused:
-            results = await self._acknowledge_others(group_id, call)
-            return self._acknowledge_answer(group_id, results, failed_of(results))
-        if not self._routing.cluster.alone and not self._leads(group_id, request.acknowledgements):
-            results = await self._routed_acknowledger.acknowledge(
-                group_id, request.member_id, request.acknowledgements, atomic=request.atomic
-            )
-            return self._acknowledge_answer(group_id, results, failed_of(results))
-        results = await self._acknowledger.acknowledge(
-            group_id, request.member_id, request.acknowledgements, atomic=request.atomic
+        wanted = LeaderAcknowledgeRequest(
+            member_id=request.member_id, acknowledgements=request.acknowledgements, atomic=request.atomic
         )
-        failed_count = failed_of(results)
-        if failed_count:
-            results = await self._routed_acknowledger.repeat_moved(group_id, request, results)
-            return self._acknowledge_answer(group_id, results, failed_of(results))
-        return self._acknowledge_answer(group_id, results, 0)
+        if call.refused or not (self._routing.cluster.alone or self._leads(group_id, request.acknowledgements)):
+            results = await acknowledge_others(group_id, wanted, call.refused, self._routed_acknowledger.acknowledge)
+            return self._acknowledge_answer(group_id, results)
+        results = await self._acknowledger.acknowledge(group_id, wanted)
+        if failed_of(results):
+            results = await self._routed_acknowledger.repeat_moved(group_id, wanted, results)
+        return self._acknowledge_answer(group_id, results)
 
     def _leads(self, group_id: str, acknowledgements: Sequence[Acknowledgement]) -> bool:
         topics = self._metadata.by_name
@@ -83,19 +77,17 @@ class RecordsApi:
             return await self.acknowledge_records(call)
         group_id = checked_group_id(call.path["group"])
         session = self._sessions.acknowledge(group_id, request.member_id, request.share_session_epoch)
-        results = await self._acknowledge_others(group_id, call)
+        wanted = LeaderAcknowledgeRequest(
+            member_id=request.member_id, acknowledgements=request.acknowledgements, atomic=request.atomic
+        )
+        results = await acknowledge_others(group_id, wanted, call.refused, self._routed_acknowledger.acknowledge)
         if session.closing:
             await self._sessions.release(session)
-        return self._acknowledge_answer(group_id, results, failed_of(results))
+        return self._acknowledge_answer(group_id, results)
 
-    async def _acknowledge_others(self, group_id: str, call: Call) -> list[AcknowledgementResult]:
-        """Acknowledge at all leaders; those that the caller may not make fail."""
-        request: AcknowledgeRequest = call.request
-        acknowledge = partial(self._routed_acknowledger.acknowledge, group_id, request.member_id, atomic=request.atomic)
-        return await acknowledge_others(request.acknowledgements, call.refused, acknowledge)
-
-    def _acknowledge_answer(self, group_id: str, results: list[AcknowledgementResult], failed_count: int) -> Answer:
+    def _acknowledge_answer(self, group_id: str, results: list[AcknowledgementResult]) -> Answer:
         """Raises: ApiError: nothing was applied."""
+        failed_count = failed_of(results)
         if results and failed_count == len(results):
             raise _all_failed(results, failed_count)
         config = self._metadata.configs.get(group_id)

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import structs
+
 from sharequeue.protocol.errors import KAFKA_CODES, NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
-from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest
+from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.repeats import LEADER_MOVED, Tries
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
@@ -31,29 +33,18 @@ class RoutedAcknowledger:
     _local: Acknowledger
     _metadata: Metadata
 
-    async def acknowledge(
-        self,
-        group_id: str,
-        member_id: str,
-        acknowledgements: Sequence[Acknowledgement],
-        *,
-        atomic: bool,
-        renew: bool = True,
-        seen: bool = True,
-    ) -> list[AcknowledgementResult]:
+    async def acknowledge(self, group_id: str, request: LeaderAcknowledgeRequest) -> list[AcknowledgementResult]:
         """As `Acknowledger.acknowledge`, over all leaders."""
-        left: Sequence[int] = range(len(acknowledgements))
-        results = [APPLIED] * len(acknowledgements)  # each is replaced
+        left: Sequence[int] = range(len(request.acknowledgements))
+        results = [APPLIED] * len(left)  # each is replaced
         if self._routing.cluster.alone:
-            results = await self._local.acknowledge(
-                group_id, member_id, acknowledgements, atomic=atomic, renew=renew, seen=seen
-            )
+            results = await self._local.acknowledge(group_id, request)
             left = [index for index, result in enumerate(results) if result.kafka_code == NOT_LEADER]
-        await self._acknowledge_left(group_id, member_id, acknowledgements, results, left, atomic, renew, seen)
+        await self._acknowledge_left(group_id, request, results, left)
         return results
 
     async def repeat_moved(
-        self, group_id: str, request: AcknowledgeRequest, results: list[AcknowledgementResult]
+        self, group_id: str, request: LeaderAcknowledgeRequest, results: list[AcknowledgementResult]
     ) -> list[AcknowledgementResult]:
         """Repeat the acknowledgements that this gateway refused because leadership moved; with others beside it, also
         those that it could not make. Returns: all results."""
@@ -63,21 +54,15 @@ class RoutedAcknowledger:
             for index, result in enumerate(results)
             if result.kafka_code == NOT_LEADER or (not alone and _try_again(acknowledgements[index], result))
         ]
-        await self._acknowledge_left(
-            group_id, request.member_id, request.acknowledgements, results, left, request.atomic, True
-        )
+        await self._acknowledge_left(group_id, request, results, left)
         return results
 
     async def _acknowledge_left(
         self,
         group_id: str,
-        member_id: str,
-        acknowledgements: Sequence[Acknowledgement],
+        request: LeaderAcknowledgeRequest,
         results: list[AcknowledgementResult],
         left: Sequence[int],
-        atomic: bool,
-        renew: bool,
-        seen: bool = True,
     ) -> None:
         """Acknowledge the indexes `left` at their leaders. Repeat those that moved, as LEADER_MOVED says.
 
@@ -85,18 +70,17 @@ class RoutedAcknowledger:
         Nobody knows which, so the outcome stays unknown.
         """
         tries = Tries(LEADER_MOVED)
+        acknowledgements = request.acknowledgements
         doubted: dict[int, AcknowledgementResult] = {}
         while left:
             doubted.update((index, results[index]) for index in left if results[index].status == "unknown")
-            split = await self._split(group_id, acknowledgements, left, renew)
-            work = [
-                self._at(node, group_id, member_id, acknowledgements, results, indexes, atomic, renew, seen)
-                for node, indexes in split.items()
-            ]
-            if len(work) > 1:
-                await asyncio.gather(*work)
-            else:
-                await work[0]
+            nodes = await leaders_of(
+                self._routing, self._metadata, [(group_id, acknowledgements[index]) for index in left]
+            )
+            split: dict[Node, list[int]] = {}
+            for index, node in zip(left, nodes, strict=True):
+                split.setdefault(node, []).append(index)
+            await asyncio.gather(*(self._at(node, group_id, request, results, some) for node, some in split.items()))
             left = [index for index in left if _try_again(acknowledgements[index], results[index])]
             for index, unknown in doubted.items():
                 if results[index].status == "ignored" and not _renews(acknowledgements[index]):
@@ -107,49 +91,35 @@ class RoutedAcknowledger:
             if not await tries.pause():
                 return
 
-    async def _split(
-        self, group_id: str, acknowledgements: Sequence[Acknowledgement], indexes: Sequence[int], renew: bool
-    ) -> dict[Node, list[int]]:
-        """Indexes by leader. An acknowledgement with an invalid form stays here, where the check gives the reason."""
-        split: dict[Node, list[int]] = {}
-        await ask_for_topics(self._metadata, (acknowledgements[index] for index in indexes))
-        for index in indexes:
-            acknowledgement = acknowledgements[index]
-            if not renew and _renews(acknowledgement):
-                split.setdefault(self._routing.cluster.me, []).append(index)
-                continue
-            topic = self._metadata.by_name.get(acknowledgement.topic)
-            if topic is None:
-                split.setdefault(self._routing.cluster.me, []).append(index)
-                continue
-            leader = self._routing.leader_of(group_id, topic, acknowledgement.partition)
-            split.setdefault(leader, []).append(index)
-        return split
-
     async def _at(
         self,
         node: Node,
         group_id: str,
-        member_id: str,
-        acknowledgements: Sequence[Acknowledgement],
+        request: LeaderAcknowledgeRequest,
         results: list[AcknowledgementResult],
         indexes: Sequence[int],
-        atomic: bool,
-        renew: bool,
-        seen: bool,
     ) -> None:
         """Acknowledge the `indexes` at one leader."""
-        some = [acknowledgements[index] for index in indexes]
+        some = structs.replace(request, acknowledgements=[request.acknowledgements[index] for index in indexes])
         if node == self._routing.cluster.me:
-            answered = await self._local.acknowledge(group_id, member_id, some, atomic=atomic, renew=renew, seen=seen)
+            answered = await self._local.acknowledge(group_id, some)
         else:
-            request = LeaderAcknowledgeRequest(member_id=member_id, acknowledgements=some, atomic=atomic, seen=seen)
             try:
-                answered = await self._routing.gateways.acknowledge(node, group_id, request)
+                answered = await self._routing.gateways.acknowledge(node, group_id, some)
             except ApiError as error:
                 answered = [failed(error)] * len(indexes)
         for index, result in zip(indexes, answered, strict=True):
             results[index] = result
+
+
+async def leaders_of(routing: Routing, metadata: Metadata, items: Sequence[tuple[str, Acknowledgement]]) -> list[Node]:
+    """The leader of each acknowledgement of a group. One with an unknown topic stays here: the check gives the
+    reason."""
+    await ask_for_topics(metadata, (item for _, item in items))
+    topics = ((group_id, metadata.by_name.get(item.topic), item.partition) for group_id, item in items)
+    return [
+        routing.cluster.me if topic is None else routing.leader_of(group_id, topic, n) for group_id, topic, n in topics
+    ]
 
 
 def _try_again(acknowledgement: Acknowledgement, result: AcknowledgementResult) -> bool:

@@ -18,17 +18,18 @@ import msgspec
 
 from sharequeue import background
 from sharequeue.protocol.errors import BY_CODE, KAFKA_CODES
-from sharequeue.protocol.messages.leaders import HoldRequest
+from sharequeue.protocol.messages.leaders import HeldForTransaction, HoldRequest, HoldResponse
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_SETTLED, SharePartitionKey
 from sharequeue.repeats import LEADER_MOVED, Tries
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.delivery.acknowledging import ask_for_topics, count_of, failed, failed_of
-from sharequeue_gateway.delivery.holding import HeldHere, Holder
+from sharequeue_gateway.delivery.acknowledging import count_of, failed, failed_of
+from sharequeue_gateway.delivery.holding import Holder
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, encoded
+from sharequeue_gateway.routing.acknowledge import leaders_of
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, InvalidRequest, TooLarge
@@ -128,26 +129,39 @@ class Settler:
             items += each.acknowledgements
             owners += [each] * len(each.acknowledgements)
         results = [LET_GO] * len(items)
-        held: dict[SharePartitionKey, HeldHere] = {}
+        held: dict[SharePartitionKey, HeldForTransaction] = {}
         left: Sequence[int] = range(len(items))
         tries = Tries(LEADER_MOVED)
         while True:
-            split = await self._split(items, owners, left)
+            asked = [(owners[index].group_id, items[index]) for index in left]
+            split: dict[tuple[Node, str, str], list[int]] = {}
+            for index, node in zip(left, await leaders_of(self._routing, self._metadata, asked), strict=True):
+                split.setdefault((node, *owners[index][:2]), []).append(index)
             answers = await asyncio.gather(
                 *(
-                    self._at(node, group_id, member_id, transaction_id, items, results, some)
+                    self._at(
+                        node,
+                        group_id,
+                        HoldRequest(
+                            member_id=member_id,
+                            transaction_id=transaction_id,
+                            acknowledgements=[items[index] for index in some],
+                        ),
+                    )
                     for (node, group_id, member_id), some in split.items()
                 )
             )
-            for here in answers:
-                for there in here:
+            for some, answer in zip(split.values(), answers, strict=True):
+                for index, result in zip(some, answer.results, strict=True):
+                    results[index] = result
+                for there in answer.held:
                     _add(held, there)
             left = [index for index in left if results[index].status != "applied"]
             if any(results[index].status == "failed" and not results[index].retriable for index in left):
                 raise Refused([_refused(result) for result in results])
             if not left:
                 return [
-                    Settlement(each.key, each.state_epoch, each.leader_epoch, encoded(each.settled))
+                    Settlement(each.key, each.state_epoch, each.leader_epoch, encoded(each.batches))
                     for each in held.values()
                 ]
             self._routing.cluster.look_again()
@@ -197,57 +211,14 @@ class Settler:
         except ApiError:
             self._routing.cluster.look_again()  # the leader asks by itself
 
-    async def _split(
-        self, items: Sequence[Acknowledgement], owners: Sequence[Wanted], indexes: Sequence[int]
-    ) -> dict[tuple[Node, str, str], list[int]]:
-        """Indexes by leader, group and member. Those with an unknown topic stay here: the check gives the reason."""
-        await ask_for_topics(self._metadata, (items[index] for index in indexes))
-        split: dict[tuple[Node, str, str], list[int]] = {}
-        for index in indexes:
-            (group_id, member_id, _), item = owners[index], items[index]
-            topic = self._metadata.by_name.get(item.topic)
-            node = self._routing.cluster.me
-            if topic is not None:
-                node = self._routing.leader_of(group_id, topic, item.partition)
-            split.setdefault((node, group_id, member_id), []).append(index)
-        return split
-
-    async def _at(
-        self,
-        node: Node,
-        group_id: str,
-        member_id: str,
-        transaction_id: str,
-        items: Sequence[Acknowledgement],
-        results: list[AcknowledgementResult],
-        indexes: Sequence[int],
-    ) -> Sequence[HeldHere]:
-        """Hold the `indexes` at one leader."""
-        some = [items[index] for index in indexes]
-        held: Sequence[HeldHere] = ()
-        answered: Sequence[AcknowledgementResult]
+    async def _at(self, node: Node, group_id: str, request: HoldRequest) -> HoldResponse:
+        """Hold records at one leader."""
         if node == self._routing.cluster.me:
-            answered, held = await self._local.hold(group_id, member_id, transaction_id, some)
-        else:
-            request = HoldRequest(member_id=member_id, transaction_id=transaction_id, acknowledgements=some)
-            try:
-                answer = await self._routing.gateways.hold(node, group_id, request)
-            except ApiError as error:
-                answered = [failed(error)] * len(indexes)
-            else:
-                answered = answer.results
-                held = [
-                    HeldHere(
-                        SharePartitionKey(group_id, each.topic_id, each.partition),
-                        each.state_epoch,
-                        each.leader_epoch,
-                        list(each.batches),
-                    )
-                    for each in answer.held
-                ]
-        for index, result in zip(indexes, answered, strict=True):
-            results[index] = result
-        return held
+            return await self._local.hold(group_id, request)
+        try:
+            return await self._routing.gateways.hold(node, group_id, request)
+        except ApiError as error:
+            return HoldResponse(results=[failed(error)] * len(request.acknowledgements), held=[])
 
 
 async def told(telling: Collection[asyncio.Task[None]]) -> None:
@@ -262,14 +233,14 @@ def digest_of(wanted: Iterable[Wanted]) -> bytes:
     return hashlib.sha256(encode(sent)).digest()
 
 
-def _add(held: dict[SharePartitionKey, HeldHere], more: HeldHere) -> None:
+def _add(held: dict[SharePartitionKey, HeldForTransaction], more: HeldForTransaction) -> None:
     known = held.get(more.key)
     if known is None:
         held[more.key] = more
         return
     if known.state_epoch != more.state_epoch:
         raise CoordinatorNotAvailable("the group's state was reset just now; repeat the request")
-    known.settled.extend(more.settled)
+    known.batches.extend(more.batches)
     held[more.key] = known._replace(leader_epoch=max(known.leader_epoch, more.leader_epoch))
 
 

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sharequeue.background import start
-from sharequeue.protocol.messages.leaders import TakeStreamResponse
+from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest, TakeStreamResponse
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS
 from sharequeue.repeats import Every
@@ -194,9 +194,8 @@ class Streams:
             for begin in range(0, len(releases), MAX_ACKNOWLEDGEMENTS):
                 some = releases[begin : begin + MAX_ACKNOWLEDGEMENTS]
                 try:
-                    await self._acknowledger.acknowledge(
-                        stream.group_id, stream.member_id, some, atomic=False, seen=seen
-                    )
+                    request = LeaderAcknowledgeRequest(member_id=stream.member_id, acknowledgements=some, seen=seen)
+                    await self._acknowledger.acknowledge(stream.group_id, request)
                 except ApiError as error:
                     log.info("the records of a stream whose client is gone stay held: %s", error.detail)
 

@@ -1,7 +1,9 @@
 """The names of a call that the rights of now refuse, beside others that its handler serves."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
+
+from msgspec import structs
 
 from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.errors import (
@@ -10,8 +12,8 @@ from sharequeue.protocol.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
+from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
-from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue_gateway.delivery.acknowledging import failed
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.forms.mistakes import quoted
@@ -45,14 +47,17 @@ def refusal(principal: str, operation: Operation, resource_type: ResourceType, n
 
 
 async def acknowledge_others(
-    acknowledgements: Sequence[Acknowledgement],
+    group_id: str,
+    request: LeaderAcknowledgeRequest,
     refused: Mapping[str, ApiError],
-    acknowledge: Callable[[Sequence[Acknowledgement]], Awaitable[list[AcknowledgementResult]]],
+    acknowledge: Callable[[str, LeaderAcknowledgeRequest], Awaitable[list[AcknowledgementResult]]],
 ) -> list[AcknowledgementResult]:
     """Apply the acknowledgements of topics that are not refused. Returns: the results of all, in request order."""
     if not refused:
-        return await acknowledge(acknowledgements)
+        return await acknowledge(group_id, request)
+    acknowledgements = request.acknowledgements
     errors = [refused.get(each.topic) for each in acknowledgements]  # once: rights may change during the write
     others = [each for each, error in zip(acknowledgements, errors, strict=True) if error is None]
-    results = iter(await acknowledge(others) if others else ())
+    request = structs.replace(request, acknowledgements=others)
+    results = iter(await acknowledge(group_id, request) if others else ())
     return [next(results) if error is None else failed(error) for error in errors]

@@ -18,6 +18,7 @@ from sharequeue.protocol.messages.in_flight import (
     WindowBucket,
     WindowQuery,
 )
+from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.types import DeliveryState, Reason, SharePartitionKey
@@ -147,7 +148,8 @@ class AtLeaderApi:
             delay_ms=request.delay_ms,
             lock_duration_ms=request.lock_duration_ms,
         )
-        (result,) = await self._acknowledger.acknowledge(group_id, member_id, [acknowledgement], atomic=False)
+        by_hand = LeaderAcknowledgeRequest(member_id=member_id, acknowledgements=[acknowledgement])
+        (result,) = await self._acknowledger.acknowledge(group_id, by_hand)
         if result.kafka_code is not None:
             refused = error_of(result.kafka_code, result.detail)
             refused.definite = result.status == "failed"

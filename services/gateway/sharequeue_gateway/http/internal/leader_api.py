@@ -95,9 +95,7 @@ class LeaderApi:
     async def acknowledge(self, call: Call) -> AcknowledgeResponse:
         request: messages.LeaderAcknowledgeRequest = call.request
         group_id = call.path["group"]
-        results = await self.acknowledger.acknowledge(
-            group_id, request.member_id, request.acknowledgements, atomic=request.atomic, seen=request.seen
-        )
+        results = await self.acknowledger.acknowledge(group_id, request)
         return AcknowledgeResponse(
             results=results,
             failed_count=failed_of(results),
@@ -128,23 +126,7 @@ class LeaderApi:
         return Empty()
 
     async def hold(self, call: Call) -> messages.HoldResponse:
-        request: messages.HoldRequest = call.request
-        results, held = await self.holder.hold(
-            call.path["group"], request.member_id, request.transaction_id, request.acknowledgements
-        )
-        return messages.HoldResponse(
-            results=results,
-            held=[
-                messages.HeldForTransaction(
-                    topic_id=each.key.topic_id,
-                    partition=each.key.partition,
-                    state_epoch=each.state_epoch,
-                    leader_epoch=each.leader_epoch,
-                    batches=each.settled,
-                )
-                for each in held
-            ],
-        )
+        return await self.holder.hold(call.path["group"], call.request)
 
     async def transaction_ended(self, call: Call) -> Empty:
         request: messages.TransactionEndedRequest = call.request
