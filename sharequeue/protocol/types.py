@@ -80,6 +80,15 @@ class SharePartitionKey(NamedTuple):
     partition: int
 
 
+class OffsetsAt(NamedTuple):
+    """Contiguous offsets of one partition, `last_offset` inclusive."""
+
+    topic_id: str
+    partition: int
+    first_offset: int
+    last_offset: int
+
+
 class RestoredLock(NamedTuple):
     """An acquisition lock that an earlier leader left. Locks may overlap and may be stale.
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sharequeue_gateway.share_partition.stream_window import UNKNOWN, OffsetsAt, SentRange, StreamWindow
+from sharequeue_gateway.share_partition.stream_window import UNKNOWN, SentRange, StreamWindow
 
+from sharequeue.protocol.types import OffsetsAt
 from tests.examples import examples
 
 PLACES = [("a", 0), ("a", 1), ("b", 0)]

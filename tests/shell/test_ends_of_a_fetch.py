@@ -38,7 +38,7 @@ def fetcher_of(gateway: Parts, log: BatchCache) -> Fetcher:
     gateway.leader.activity = Activity(
         NO_DATABASE, Clock(), gateway.metadata.name_of, flush_ms=60_000, retention_ms=60_000
     )
-    repeated = RepeatedFetches(HeldRecords(gateway.leader, in_memory, Clock()), gateway.lock_store)
+    repeated = RepeatedFetches(HeldRecords(gateway.leader, gateway.metadata, in_memory, Clock()), gateway.lock_store)
     return Fetcher(gateway.leader, in_memory, repeated, gateway.cluster, Clock(), WaitingFetches())
 
 

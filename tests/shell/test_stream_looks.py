@@ -44,10 +44,10 @@ def asked_in(seconds: float, wait: Callable[[Stream, Any], Coroutine[Any, Any, o
     async def work(loop: TurnedLoop) -> None:
         leader = DeadLeader(loop.time)
         asked_at = leader.asked_at
-        cluster = SimpleNamespace(me="me", look_again=lambda: None)
-        routing: Any = SimpleNamespace(gateways=leader, cluster=cluster, leader_of=lambda *_: "other")
-        metadata: Any = SimpleNamespace(known_topic_id=lambda _: ORDERS, by_name={"orders": ORDERS})
-        held = RoutedHeld(routing, HeldRecords(NOWHERE, NOWHERE, NOWHERE))
+        cluster = SimpleNamespace(me="me", look_again=lambda: None, leader_of=lambda _: "other")
+        routing: Any = SimpleNamespace(gateways=leader, cluster=cluster)
+        metadata: Any = SimpleNamespace(name_of=lambda _: "orders", by_name={"orders": ORDERS}, topics_by_id=nothing)
+        held = RoutedHeld(routing, HeldRecords(NOWHERE, metadata, NOWHERE, NOWHERE), metadata)
         repeated: Any = SimpleNamespace(remembered=nothing)
         stream = Stream(Shared(NOWHERE, held, repeated, metadata, FetchingMembers(), NOWHERE), "g", "m", "s")
         stream.topics = ["orders"]

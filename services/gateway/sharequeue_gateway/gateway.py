@@ -494,8 +494,8 @@ def _retention(base: Base, record_log: Log, readers: Readers, interval_ms: int) 
 def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     clock, metadata, lock_timers = base.clock, base.metadata, base.lock_timers
     record_log, leader = leading.record_log, leading.leader
-    held = HeldRecords(leader, record_log, clock)
-    repeated, routed_held = RepeatedFetches(held, lock_timers), RoutedHeld(base.routing, held)
+    held = HeldRecords(leader, metadata, record_log, clock)
+    repeated, routed_held = RepeatedFetches(held, lock_timers), RoutedHeld(base.routing, held, metadata)
     sessions = Sessions(base.session_cache, leader, metadata, base.routing, clock)
     members, fetcher = base.members, Fetcher(leader, record_log, repeated, base.cluster, clock, base.fetches)
     local_acknowledger = Acknowledger(leader, metadata, clock)

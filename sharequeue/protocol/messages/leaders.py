@@ -9,7 +9,7 @@ from sharequeue.protocol.messages.fields import AnyInt64, GroupId, Request, Resp
 from sharequeue.protocol.messages.groups import MOST_AT_WORK, FetchingMember
 from sharequeue.protocol.messages.problems import AcknowledgementResult, PartitionError
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, PartitionLeader, TopicPartitions
-from sharequeue.protocol.types import AcquireMode, LeftLocks, SettledBatch, SharePartitionKey
+from sharequeue.protocol.types import AcquireMode, LeftLocks, OffsetsAt, SettledBatch, SharePartitionKey
 
 
 class DeleteTopicRecordsRequest(Request):
@@ -88,15 +88,6 @@ class AwaitRecordsRequest(Request):
     max_wait_ms: int
 
 
-class HeldOffsets(Struct, kw_only=True):
-    """Contiguous offsets of one partition, of which a member may hold some."""
-
-    topic: str
-    partition: int
-    first_offset: int
-    last_offset: int
-
-
 class HeldRequest(Request):
     """The ranges of which a member may hold records. With `max_wait_ms`, the answer waits until it is less than all.
 
@@ -104,10 +95,10 @@ class HeldRequest(Request):
     """
 
     member_id: str
-    ranges: list[HeldOffsets]
-    with_records: bool
-    settling: bool
-    max_wait_ms: int
+    ranges: list[OffsetsAt]
+    with_records: bool = False
+    settling: bool = False
+    max_wait_ms: int = 0
 
 
 class TakeStreamRequest(Request):

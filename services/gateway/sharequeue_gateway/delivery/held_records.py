@@ -9,10 +9,12 @@ wait ──▶ settled or released, and durable ──╮
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from sharequeue.clock import Clock
-from sharequeue_gateway.cluster.metadata import KnownTopic
+from sharequeue.protocol.messages.leaders import HeldRequest
+from sharequeue.protocol.types import OffsetsAt, TopicIdPartition
+from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.leader.leader import Leader
@@ -25,72 +27,68 @@ from sharequeue_http.forms.errors import ApiError
 UNBOUNDED: Final = 1 << 31
 
 
-class OffsetsOf(NamedTuple):
-    """Contiguous offsets of one partition, `last_offset` inclusive."""
-
-    topic: KnownTopic
-    partition: int
-    first_offset: int
-    last_offset: int
-
-
 @dataclass(eq=False)
 class HeldRecords:
     """Looks into the share-partitions that this gateway leads."""
 
     _leader: Leader
+    _metadata: Metadata
     _record_log: RecordLog
     _clock: Clock
 
-    async def look(
-        self, group_id: str, member_id: str, ranges: Sequence[OffsetsOf], *, with_records: bool, settling: bool = False
-    ) -> tuple[list[AcquiredRecords], list[PartitionFault]]:
-        """Return what the member holds of `ranges`, by partition; and the partitions that cannot tell."""
+    async def look(self, group_id: str, request: HeldRequest) -> tuple[list[AcquiredRecords], list[PartitionFault]]:
+        """Return what the member holds of the ranges, by partition; and the partitions that cannot tell."""
         held: list[AcquiredRecords] = []
-        by_led, faults = await self._loaded(group_id, ranges)
+        by_led, faults = await self._loaded(group_id, request.ranges)
         for led, wanted in by_led:
             self._leader.expire_if_due(led, self._clock.now_ms())
-            look = led.machine.still_held_by if settling else led.machine.held_by
-            parts = [part for first, last in wanted for part in look(member_id, first, last)]
+            look = led.machine.still_held_by if request.settling else led.machine.held_by
+            parts = [part for *_, first, last in wanted for part in look(request.member_id, first, last)]
             if not parts:
                 continue
             try:
-                batches = await self._read(led, parts) if with_records else []
+                batches = await self._read(led, parts) if request.with_records else []
             except ApiError as error:
                 faults.append(PartitionFault(led.topic_name, led.key.partition, error))
                 continue
             held.append(AcquiredRecords(led, parts, batches))
         return held, faults
 
-    async def wait(
-        self, waiting: WaitingFetch, group_id: str, member_id: str, ranges: Sequence[OffsetsOf], seconds: float
-    ) -> None:
-        """Wait until the member holds less than all of `ranges`, until `waiting` is woken, or the time is over."""
-        by_led, faults = await self._loaded(group_id, ranges)
+    async def wait(self, waiting: WaitingFetch, group_id: str, request: HeldRequest) -> None:
+        """Wait until the member holds less than all of the ranges, until `waiting` is woken, or the time is over."""
+        by_led, faults = await self._loaded(group_id, request.ranges)
+        member_id = request.member_id
         for led, _ in by_led:
             led.add_holder(member_id, waiting)
         try:
             whole = not faults and all(_holds_all(led, member_id, wanted) for led, wanted in by_led)
             if whole and not waiting.over:
-                await waiting.wait(seconds)
+                await waiting.wait(request.max_wait_ms / 1000)
         finally:
             for led, _ in by_led:
                 led.remove_holder(member_id, waiting)
 
     async def _loaded(
-        self, group_id: str, ranges: Sequence[OffsetsOf]
-    ) -> tuple[list[tuple[LedSharePartition, list[tuple[int, int]]]], list[PartitionFault]]:
-        """The share-partitions of `ranges`, each with its offsets."""
-        wanted: dict[tuple[KnownTopic, int], list[tuple[int, int]]] = {}
-        for topic, partition, first_offset, last_offset in ranges:
-            wanted.setdefault((topic, partition), []).append((first_offset, last_offset))
-        loaded = await self._leader.get(group_id, list(wanted), initialize=False) if wanted else []
+        self, group_id: str, ranges: Sequence[OffsetsAt]
+    ) -> tuple[list[tuple[LedSharePartition, list[OffsetsAt]]], list[PartitionFault]]:
+        """The share-partitions of `ranges`, each with its offsets. Those of a deleted topic are left out. Until a
+        topic is known, a fault has its id as the name."""
+        wanted: dict[TopicIdPartition, list[OffsetsAt]] = {}
+        for part in ranges:
+            wanted.setdefault(part[:2], []).append(part)
+        try:
+            await self._metadata.topics_by_id(list({topic_id for topic_id, _ in wanted}))
+        except ApiError as error:
+            return [], [PartitionFault(*place, error) for place in wanted]
+        known = ((self._metadata.known_topic_id(topic_id), partition) for topic_id, partition in wanted)
+        there = [(topic, partition) for topic, partition in known if topic is not None]
+        loaded = await self._leader.get(group_id, there, initialize=False) if there else []
         by_led, faults = [], []
-        for ((topic, partition), offsets), led in zip(wanted.items(), loaded, strict=True):
+        for (topic, partition), led in zip(there, loaded, strict=True):
             if isinstance(led, ApiError):
                 faults.append(PartitionFault(topic.name, partition, led))
             else:
-                by_led.append((led, sorted(offsets)))
+                by_led.append((led, sorted(wanted[topic.topic_id, partition])))
         return by_led, faults
 
     async def _read(self, led: LedSharePartition, held: Sequence[AcquiredRange]) -> list[RecordBatch]:
@@ -112,11 +110,11 @@ class HeldRecords:
         return batches
 
 
-def _holds_all(led: LedSharePartition, member_id: str, wanted: Sequence[tuple[int, int]]) -> bool:
+def _holds_all(led: LedSharePartition, member_id: str, wanted: Sequence[OffsetsAt]) -> bool:
     if led.fenced:
         return False
     return all(
         sum(held.last_offset - held.first_offset + 1 for held in led.machine.still_held_by(member_id, first, last))
         == last - first + 1
-        for first, last in wanted
+        for *_, first, last in wanted
     )

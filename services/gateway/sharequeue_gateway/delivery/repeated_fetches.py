@@ -11,13 +11,15 @@ from typing import Final
 
 import msgspec
 
+from sharequeue.protocol.messages.leaders import HeldRequest
+from sharequeue.protocol.types import OffsetsAt
 from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked
-from sharequeue_gateway.delivery.held_records import HeldRecords, OffsetsOf
+from sharequeue_gateway.delivery.held_records import HeldRecords
 from sharequeue_gateway.delivery.waiting import Event, WaitingFetch
 from sharequeue_gateway.locks.lock_store import LockStore, fetch_key
 
-_decode: Final = msgspec.json.Decoder(list[tuple[str, int, int, int]]).decode
+_decode: Final = msgspec.json.Decoder(list[OffsetsAt]).decode
 
 
 class RepeatedFetches:
@@ -49,24 +51,24 @@ class RepeatedFetches:
         ranges = [(*led.key[1:], first_offset, last_offset) for first_offset, last_offset, *_ in acquired.ranges]
         return _name(asked), msgspec.json.encode(ranges), led.config.record_lock_duration_ms
 
-    async def remembered(self, group_id: str, member_id: str, fetch_id: str) -> list[tuple[str, int, int, int]]:
-        """The ranges of the answer to a fetch, as (topic id, partition, first offset, last offset)."""
+    async def remembered(self, group_id: str, member_id: str, fetch_id: str) -> list[OffsetsAt]:
+        """The ranges of the answer to a fetch."""
         parts = await self._lock_timers.fetched(fetch_key(group_id, member_id, fetch_id))
         return [kept for part in parts for kept in _decode(part)]
 
-    async def ranges_of(self, asked: Asked, partitions: Partitions) -> list[OffsetsOf]:
-        """The ranges of the first answer in these partitions."""
+    async def first_answer(self, asked: Asked, partitions: Partitions) -> HeldRequest:
+        """Ask for what the member still holds of the first answer in these partitions."""
         kept = await self.remembered(asked.group_id, asked.member_id, asked.fetch_id or "")
-        topics = {(topic.topic_id, partition): topic for topic, partition in partitions} if kept else {}
-        return [OffsetsOf(topics[place[:2]], *place[1:]) for place in kept if place[:2] in topics]
+        named = {(topic.topic_id, partition) for topic, partition in partitions} if kept else ()
+        ranges = [part for part in kept if part[:2] in named]
+        return HeldRequest(member_id=asked.member_id, ranges=ranges, with_records=asked.with_records)
 
     async def still_held(self, asked: Asked, partitions: Partitions) -> list[AcquiredRecords]:
         """Return what the member still holds of the first answer, with its records; counts are unchanged.
 
         Raises: ApiError: that cannot be learned now; nothing else may be acquired before.
         """
-        ranges = await self.ranges_of(asked, partitions)
-        held, faults = await self._held.look(asked.group_id, asked.member_id, ranges, with_records=asked.with_records)
+        held, faults = await self._held.look(asked.group_id, await self.first_answer(asked, partitions))
         for fault in faults if not held else ():
             if fault.error.error.retriable:
                 raise fault.error

@@ -298,8 +298,7 @@ class RoutedFetch:
         """
         tries = Tries(REPEATED_FETCH)
         while True:
-            ranges = await self._repeated.ranges_of(asked, partitions)
-            found = await self._held.look(asked.group_id, asked.member_id, ranges, with_records=asked.with_records)
+            found = await self._held.look(asked.group_id, await self._repeated.first_answer(asked, partitions))
             if not found.moved:
                 return structs.replace(found, faults=())  # the fetch that follows reports the other errors
             self._routing.cluster.look_again()

@@ -1,15 +1,16 @@
 """Asks all leaders what a member holds: see `delivery/held_records.py`."""
 
 import asyncio
-from collections.abc import Sequence
 
 from msgspec import structs
 
-from sharequeue.protocol.messages.leaders import HeldOffsets, HeldRequest
+from sharequeue.protocol.messages.leaders import HeldRequest
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import STREAM_HOLDS
 from sharequeue_gateway.cluster.generation import Node
+from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
-from sharequeue_gateway.delivery.held_records import HeldRecords, OffsetsOf
+from sharequeue_gateway.delivery.held_records import HeldRecords
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.routing.fetched import Fetched, decoded
 from sharequeue_gateway.routing.routing import Routing
@@ -19,30 +20,19 @@ from sharequeue_http.forms.errors import ApiError
 class RoutedHeld:
     """Asks the leaders of ranges."""
 
-    def __init__(self, routing: Routing, local: HeldRecords) -> None:
+    def __init__(self, routing: Routing, local: HeldRecords, metadata: Metadata) -> None:
         self._routing = routing
         self._local = local
+        self._metadata = metadata
 
-    async def look(
-        self,
-        group_id: str,
-        member_id: str,
-        ranges: Sequence[OffsetsOf],
-        *,
-        with_records: bool = False,
-        settling: bool = False,
-    ) -> Fetched:
-        """Return what the member holds of `ranges`. A partition whose leader does not answer is a fault."""
-        mine, others = self._split(group_id, ranges)
-        acquired, faults = await self._local.look(
-            group_id, member_id, mine, with_records=with_records, settling=settling
-        )
-        found = Fetched(acquired, faults)
+    async def look(self, group_id: str, request: HeldRequest) -> Fetched:
+        """Return what the member holds of the ranges. A partition whose leader does not answer is a fault."""
+        mine, others = self._split(group_id, request)
+        found = Fetched(*await self._local.look(group_id, mine))
 
-        async def ask(node: Node, there: list[OffsetsOf]) -> bytes | ApiError:
+        async def ask(node: Node, there: HeldRequest) -> bytes | ApiError:
             try:
-                request = _request(member_id, there, with_records=with_records, settling=settling)
-                return await self._routing.gateways.held(node, group_id, request)
+                return await self._routing.gateways.held(node, group_id, there)
             except ApiError as error:
                 self._routing.cluster.look_again()
                 return error
@@ -52,22 +42,19 @@ class RoutedHeld:
             if isinstance(answer, bytes):
                 found = found.with_answer(node, decoded(answer))
             else:
-                places = dict.fromkeys((topic.name, partition) for topic, partition, *_ in there)
-                found = structs.replace(
-                    found, faults=[*found.faults, *(PartitionFault(*place, answer) for place in places)]
-                )
+                places = dict.fromkeys(part[:2] for part in there.ranges)
+                names = [(self._metadata.name_of(topic_id) or topic_id, partition) for topic_id, partition in places]
+                faults = [PartitionFault(*name, answer) for name in names]
+                found = structs.replace(found, faults=[*found.faults, *faults])
         return found
 
-    async def until_less(
-        self, waiting: WaitingFetch, group_id: str, member_id: str, ranges: Sequence[OffsetsOf], seconds: float
-    ) -> None:
-        """Wait until a leader says that the member no longer holds all of `ranges`, or until the time is over."""
-        mine, others = self._split(group_id, ranges)
+    async def until_less(self, waiting: WaitingFetch, group_id: str, request: HeldRequest) -> None:
+        """Wait until a leader says that the member no longer holds all of the ranges, or until the time is over."""
+        mine, others = self._split(group_id, request)
 
-        async def wait_at(node: Node, there: list[OffsetsOf]) -> None:
+        async def wait_at(node: Node, there: HeldRequest) -> None:
             try:
-                request = _request(member_id, there, max_wait_ms=int(seconds * 1000))
-                await self._routing.gateways.held(node, group_id, request)
+                await self._routing.gateways.held(node, group_id, there)
             except ApiError:
                 self._routing.cluster.look_again()
                 await STREAM_HOLDS.pause(STREAM_HOLDS.most_s)  # the other leaders may wake it before
@@ -75,39 +62,16 @@ class RoutedHeld:
 
         tasks = [asyncio.create_task(wait_at(node, there)) for node, there in others.items()]
         try:
-            await self._local.wait(waiting, group_id, member_id, mine, seconds)
+            await self._local.wait(waiting, group_id, mine)
         finally:
             for task in tasks:
                 task.cancel()
 
-    def _split(self, group_id: str, ranges: Sequence[OffsetsOf]) -> tuple[list[OffsetsOf], dict[Node, list[OffsetsOf]]]:
-        """The ranges that this gateway leads, and those of each other gateway."""
-        mine: list[OffsetsOf] = []
-        others: dict[Node, list[OffsetsOf]] = {}
-        for part in ranges:
-            leader = self._routing.leader_of(group_id, part.topic, part.partition)
-            if leader == self._routing.cluster.me:
-                mine.append(part)
-            else:
-                others.setdefault(leader, []).append(part)
-        return mine, others
-
-
-def _request(
-    member_id: str,
-    ranges: Sequence[OffsetsOf],
-    *,
-    with_records: bool = False,
-    settling: bool = True,
-    max_wait_ms: int = 0,
-) -> HeldRequest:
-    return HeldRequest(
-        member_id=member_id,
-        ranges=[
-            HeldOffsets(topic=topic.name, partition=partition, first_offset=first_offset, last_offset=last_offset)
-            for topic, partition, first_offset, last_offset in ranges
-        ],
-        with_records=with_records,
-        settling=settling,
-        max_wait_ms=max_wait_ms,
-    )
+    def _split(self, group_id: str, request: HeldRequest) -> tuple[HeldRequest, dict[Node, HeldRequest]]:
+        """The request for the ranges that this gateway leads, and those for each other gateway."""
+        split: dict[Node, HeldRequest] = {}
+        me = self._routing.cluster.me
+        for part in request.ranges:
+            node = self._routing.cluster.leader_of(SharePartitionKey(group_id, *part[:2]))
+            split.setdefault(node, structs.replace(request, ranges=[])).ranges.append(part)
+        return split.pop(me, structs.replace(request, ranges=[])), split

@@ -15,19 +15,18 @@ from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import CoordinatorLoadInProgress
-from sharequeue.protocol.messages.leaders import TakeStreamResponse
-from sharequeue.protocol.types import MAX_INT64, MAX_WAIT_MS, AcquireMode
+from sharequeue.protocol.messages.leaders import HeldRequest, TakeStreamResponse
+from sharequeue.protocol.types import MAX_INT64, MAX_WAIT_MS, AcquireMode, OffsetsAt
 from sharequeue.repeats import STREAM, STREAM_HOLDS
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
-from sharequeue_gateway.delivery.held_records import OffsetsOf
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Life, WaitingFetch
 from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.fetched import Fetched
 from sharequeue_gateway.routing.held import RoutedHeld
-from sharequeue_gateway.share_partition.stream_window import OffsetsAt, SentRange, StreamWindow
+from sharequeue_gateway.share_partition.stream_window import SentRange, StreamWindow
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 
 EVENT_BYTES: Final = 1024 * 1024
@@ -231,14 +230,10 @@ class Stream:
         topics = [topic for name in self.topics if (topic := self._shared.metadata.by_name.get(name)) is not None]
         return [(topic, index) for topic in topics for index in range(topic.partitions)]
 
-    def _offsets(self, ranges: Iterable[SentRange | OffsetsAt]) -> list[OffsetsOf]:
-        """The ranges of the topics that still exist."""
-        known = self._shared.metadata.known_topic_id
-        return [
-            OffsetsOf(topic, part.partition, part.first_offset, part.last_offset)
-            for part in ranges
-            if (topic := known(part.topic_id)) is not None
-        ]
+    def _held(self, ranges: Iterable[SentRange | OffsetsAt], *, max_wait_ms: int = 0) -> HeldRequest:
+        """Ask for what the member holds of these, or whose settling is not durable yet."""
+        offsets = [OffsetsAt(*part[:4]) for part in ranges]
+        return HeldRequest(member_id=self.member_id, ranges=offsets, settling=True, max_wait_ms=max_wait_ms)
 
     async def _restore(self, waiting: WaitingFetch, after: int | None, taken: TakeStreamResponse | None) -> int | None:
         """Continue a stream that another gateway had. Returns: the last position that the client has."""
@@ -258,10 +253,10 @@ class Stream:
             missed = 0 if ranges else missed + 1
             if ranges:
                 remembered[position] = ranges
-        everything = [OffsetsOf(topic, index, 0, MAX_INT64) for topic, index in self._partitions()]
+        everything = [OffsetsAt(topic.topic_id, index, 0, MAX_INT64) for topic, index in self._partitions()]
         pause_s = 0.0
         while True:
-            held = await shared.held.look(self.group_id, self.member_id, everything, settling=True)
+            held = await shared.held.look(self.group_id, self._held(everything))
             if not self._serves(waiting) or not any(fault.error.error.retriable for fault in held.faults):
                 break
             pause_s = STREAM_HOLDS.after(pause_s)
@@ -273,36 +268,36 @@ class Stream:
     async def _again(self, position: int) -> Records | Failing | Closed | None:
         """An event of an earlier connection, with what the member still holds of it, of the topics of this one: its
         caller may read no other."""
-        ranges = [part for part in self._offsets(self.window.ranges(position)) if part.topic.name in self.topics]
-        found = await self._shared.held.look(self.group_id, self.member_id, ranges, with_records=True)
+        name_of = self._shared.metadata.name_of
+        ranges = [
+            OffsetsAt(*part[:4]) for part in self.window.ranges(position) if name_of(part.topic_id) in self.topics
+        ]
+        request = HeldRequest(member_id=self.member_id, ranges=ranges, with_records=True)
+        found = await self._shared.held.look(self.group_id, request)
         if found.faults:
             return Failing(found.faults[0].error)
         return Records(self.event_id(position), found) if found.has_records else None
 
     async def find_last(self) -> None:
         """Find what a fetch acquired whose answer did not arrive: its client is gone, so it is not written."""
-        ranges = self._offsets(await self._remembered(self.window.position + 1))
+        ranges = await self._remembered(self.window.position + 1)
         if ranges:
-            held = await self._shared.held.look(self.group_id, self.member_id, ranges, settling=True)
+            held = await self._shared.held.look(self.group_id, self._held(ranges))
             if held.has_records:
                 self.window.acquired(_ranges_of(held))
 
     async def _remembered(self, position: int) -> list[OffsetsAt]:
         """Return what the fetch of a position acquired, as Redis remembers it."""
-        ranges = await self._shared.repeated.remembered(self.group_id, self.member_id, self._fetch_id(position))
-        return [OffsetsAt(*place) for place in ranges]
+        return await self._shared.repeated.remembered(self.group_id, self.member_id, self._fetch_id(position))
 
     async def _learn(self) -> int:
         """Learn what was settled. Returns: how many records."""
         ranges = self.window.all_ranges()
-        asked = self._offsets(ranges)
-        found = await self._shared.held.look(self.group_id, self.member_id, asked, settling=True)
+        found = await self._shared.held.look(self.group_id, self._held(ranges))
         failed = {(fault.topic, fault.partition) for fault in found.faults}
-        unknown = {
-            (part.topic.topic_id, part.partition) for part in asked if (part.topic.name, part.partition) in failed
-        }
-        places = {part.place for part in ranges}
-        return self.window.learn(_ranges_of(found), places - unknown)
+        names = {part.place: (self._shared.metadata.name_of(part.topic_id), part.partition) for part in ranges}
+        answered = {place for place, name in names.items() if name not in failed and place not in failed}
+        return self.window.learn(_ranges_of(found), answered)
 
     async def _make_room(self, waiting: WaitingFetch) -> None:
         """Wait until the window has room, or the connection ends."""
@@ -311,9 +306,9 @@ class Stream:
         pause_s = 0.0
         while not self.window.room and not waiting.over:
             self._shared.members.seen[self.group_id, self.member_id] = self._shared.members.now_s
-            ranges = self._offsets(self.window.all_ranges())
             waiting.woken = False
-            await self._shared.held.until_less(waiting, self.group_id, self.member_id, ranges, MAX_WAIT_MS / 1000)
+            held = self._held(self.window.all_ranges(), max_wait_ms=MAX_WAIT_MS)
+            await self._shared.held.until_less(waiting, self.group_id, held)
             if not await self._learn() and not waiting.over:
                 waiting.woken = False
                 pause_s = STREAM_HOLDS.after(pause_s)

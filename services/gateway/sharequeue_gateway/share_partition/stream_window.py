@@ -21,9 +21,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
-Place = tuple[str, int]
-"""A topic id and the number of a partition."""
-
+from sharequeue.protocol.types import OffsetsAt, TopicIdPartition
 
 UNKNOWN: Final = 0
 """The position of what a restored stream holds and finds under no other position."""
@@ -39,7 +37,7 @@ class SentRange(NamedTuple):
     delivery_count: int
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicIdPartition:
         return self.topic_id, self.partition
 
     @property
@@ -51,15 +49,6 @@ class SentRange(NamedTuple):
         return self._replace(
             first_offset=max(self.first_offset, first_offset), last_offset=min(self.last_offset, last_offset)
         )
-
-
-class OffsetsAt(NamedTuple):
-    """Offsets of one partition, without a delivery count."""
-
-    topic_id: str
-    partition: int
-    first_offset: int
-    last_offset: int
 
 
 class _Event:
@@ -162,7 +151,7 @@ class StreamWindow:
         if event is not None:
             event.written = True
 
-    def learn(self, held: Iterable[SentRange], answered: Collection[Place]) -> int:
+    def learn(self, held: Iterable[SentRange], answered: Collection[TopicIdPartition]) -> int:
         """Take what the member holds by now.
 
         Args:
@@ -221,9 +210,9 @@ class StreamWindow:
             self._replace(position, event, kept)
 
 
-def _by_place(ranges: Iterable[SentRange]) -> dict[Place, list[SentRange]]:
+def _by_place(ranges: Iterable[SentRange]) -> dict[TopicIdPartition, list[SentRange]]:
     """Ranges by their partition, ascending."""
-    found: dict[Place, list[SentRange]] = {}
+    found: dict[TopicIdPartition, list[SentRange]] = {}
     for part in sorted(ranges):
         found.setdefault(part.place, []).append(part)
     return found
@@ -252,7 +241,7 @@ def _without(part: SentRange, gone: Iterable[SentRange | OffsetsAt]) -> Iterator
         yield part.cut(first, part.last_offset)
 
 
-def _take(left: dict[Place, list[SentRange]], wanted: OffsetsAt) -> list[SentRange]:
+def _take(left: dict[TopicIdPartition, list[SentRange]], wanted: OffsetsAt) -> list[SentRange]:
     """Take the offsets of `wanted` out of `left`. Returns: what was there."""
     parts = left.get(wanted[:2], [])
     span = _span(parts, wanted)
