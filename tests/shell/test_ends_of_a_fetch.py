@@ -7,7 +7,7 @@ from copy import copy
 from typing import Any, cast
 
 import pytest
-from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
+from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.held_records import HeldRecords
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
@@ -21,6 +21,7 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import StorageError
+from sharequeue.protocol.messages.leaders import Asked, FetchLimits
 from sharequeue.protocol.types import AcquireMode, TopicIdPartition
 from tests.shell.coordinator_wire import CoordinatorWire
 from tests.shell.test_load_registry import KEY, ORDERS, Parts, run

@@ -1,5 +1,6 @@
 """The messages between gateways, and from the group coordinator to a gateway."""
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal, NamedTuple
 
 from msgspec import Meta, Raw, Struct
@@ -9,7 +10,7 @@ from sharequeue.protocol.messages.fields import AnyInt64, GroupId, Request, Resp
 from sharequeue.protocol.messages.groups import MOST_AT_WORK, FetchingMember
 from sharequeue.protocol.messages.problems import AcknowledgementResult, PartitionError
 from sharequeue.protocol.messages.records import Acknowledgement, AcknowledgeRequest, PartitionLeader, TopicPartitions
-from sharequeue.protocol.types import AcquireMode, LeftLocks, OffsetsAt, SettledBatch, SharePartitionKey
+from sharequeue.protocol.types import MAX_WAIT_MS, AcquireMode, LeftLocks, OffsetsAt, SettledBatch, SharePartitionKey
 
 
 class DeleteTopicRecordsRequest(Request):
@@ -29,24 +30,55 @@ TOO_FEW: Final = "sharequeue-too-few"
 """Header of a leader's answer without records: the bytes and records there, which are less than `min_bytes`."""
 
 
-class LeaderFetchRequest(Request):
-    """A part of a client's fetch that another gateway leads; the fields are those of the client's request."""
+class FetchLimits(Struct, frozen=True):
+    """The most that one fetch may take, and its longest wait. All values are checked and capped."""
 
-    member_id: str
-    topic_partitions: list[TopicPartitions]
     max_records: int
     max_bytes: int
     min_bytes: int
-    max_wait_ms: int
     batch_size: int
     acquire_mode: AcquireMode
+    deadline_ms: int
     lock_duration_ms: int | None = None
+    """The length of the locks; None: as the group's setting says."""
+    look_at_ends: bool = True
+    """Read the log ends before an empty answer: another gateway may have appended just now."""
+
+    @property
+    def bytes_wanted(self) -> int:
+        """The bytes that a fetch waits for: `max_bytes` are enough."""
+        return min(self.min_bytes, self.max_bytes)
+
+
+class Asked(Struct, frozen=True):
+    """One fetch of a member, or the part of it that another gateway leads.
+
+    `now_ms`: the time at which the request was read. `turn`: the epoch of its share session, which rotates partitions
+    that gave records equally long ago. `fetch_id`: names the fetch for a repeat; `new_id`: no earlier fetch had it.
+    `levels`: by topic id; the fetch takes records of one level, the lowest that has some. None: of all topics in turn.
+    """
+
+    group_id: str
+    member_id: str
+    limits: FetchLimits
+    now_ms: int
+    turn: int | None = None
     fetch_id: str | None = None
     with_records: bool = True
-    look_at_ends: bool = True
-    """Read the ends of the log before the answer is empty."""
-    priority: bool = False
-    """The topics of `topic_partitions` are in the order of looking: take records of the first one that has some."""
+    new_id: bool = False
+    levels: Mapping[str, int] | None = None
+
+    @property
+    def wait_ms(self) -> int:
+        """For how long it may wait."""
+        return min(max(self.limits.deadline_ms - self.now_ms, 0), MAX_WAIT_MS)
+
+
+class LeaderFetchRequest(Request):
+    """A part of a client's fetch that another gateway leads. Its times are those of the gateway that asks."""
+
+    asked: Asked
+    topic_partitions: list[TopicPartitions]
 
 
 class LeaderFetchResponse(Response):

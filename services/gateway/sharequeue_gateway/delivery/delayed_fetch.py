@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sharequeue.clock import Clock
+from sharequeue.protocol.messages.leaders import Asked
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Partitions
-from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, PartitionFault
+from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
 from sharequeue_gateway.delivery.waiting import Life, WaitingFetch, WaitingFetches
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import Sought

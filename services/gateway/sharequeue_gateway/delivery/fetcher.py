@@ -18,12 +18,13 @@ from typing import Final
 from msgspec import structs
 
 from sharequeue.clock import Clock
+from sharequeue.protocol.messages.leaders import Asked
 from sharequeue.protocol.types import AcknowledgeType, TopicIdPartition
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.delivery.delayed_fetch import DelayedFetches
-from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, PartitionFault
+from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
 from sharequeue_gateway.delivery.partition_reader import PartitionReader
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Life, WaitingFetch, WaitingFetches

@@ -12,9 +12,10 @@ from typing import Final
 from msgspec import structs
 
 from sharequeue.clock import Clock
+from sharequeue.protocol.messages.leaders import Asked, FetchLimits
 from sharequeue.protocol.types import OffsetRange
 from sharequeue.slices import Slices
-from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, FetchLimits
+from sharequeue_gateway.delivery.fetch_request import AcquiredRecords
 from sharequeue_gateway.delivery.waiting import Life, WaitingFetch
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.lock_entries import LockRecorder

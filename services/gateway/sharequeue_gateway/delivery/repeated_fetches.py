@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.protocol.messages.leaders import HeldRequest
+from sharequeue.protocol.messages.leaders import Asked, HeldRequest
 from sharequeue.protocol.types import OffsetsAt
 from sharequeue_gateway.cluster.metadata import Partitions
-from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked
+from sharequeue_gateway.delivery.fetch_request import AcquiredRecords
 from sharequeue_gateway.delivery.held_records import HeldRecords
 from sharequeue_gateway.delivery.waiting import Event, WaitingFetch
 from sharequeue_gateway.locks.lock_store import LockStore, fetch_key

@@ -17,14 +17,14 @@ from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import check_lock_duration
 from sharequeue.protocol.errors import UnknownTopicId, checked_group_id
-from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
+from sharequeue.protocol.messages.leaders import Asked, FetchLimits, LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_ERRORS, MAX_PARTITIONS_NAMED, MAX_WAIT_MS
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import Metadata, Partitions
 from sharequeue_gateway.delivery.acknowledging import SMALL, check_count, failed_of
-from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
+from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.delivery.waiting import WaitingFetch

@@ -14,13 +14,13 @@ from typing import Final
 from msgspec import structs
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest, LeaderFetchRequest
+from sharequeue.protocol.messages.leaders import Asked, LeaderAcknowledgeRequest, LeaderFetchRequest
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_WAIT_MS
 from sharequeue.repeats import FETCH_MOVED, REPEATED_FETCH, WOKEN_IN_VAIN, Tries
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import KnownTopic, Partitions
-from sharequeue_gateway.delivery.fetch_request import Asked, PartitionFault
+from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Event, Life, WaitingFetch
@@ -228,35 +228,22 @@ class RoutedFetch:
             if found.has_records:
                 min_bytes = 1
             waiting.too_few = ()
-            if node == self._routing.cluster.me:
-                limits = structs.replace(
-                    asked.limits,
-                    deadline_ms=asked.limits.deadline_ms if wait else 0,
-                    min_bytes=min_bytes,
-                    max_records=records_left,
-                    max_bytes=bytes_left,
-                    look_at_ends=look_at_ends,
-                )
-                here = structs.replace(asked, limits=limits, now_ms=self._clock.now_ms())
-                acquired, faults = await self._fetcher.fetch(waiting, here, partitions)
+            limits = structs.replace(
+                asked.limits,
+                deadline_ms=asked.limits.deadline_ms if wait else 0,
+                min_bytes=min_bytes,
+                max_records=records_left,
+                max_bytes=bytes_left,
+                look_at_ends=look_at_ends,
+            )
+            here = node == self._routing.cluster.me
+            new_id = asked.new_id and here  # a lost answer is asked for again
+            part = structs.replace(asked, limits=limits, now_ms=self._clock.now_ms(), new_id=new_id)
+            if here:
+                acquired, faults = await self._fetcher.fetch(waiting, part, partitions)
                 found = structs.replace(found, acquired=acquired, faults=[*found.faults, *faults])
             else:
-                request = LeaderFetchRequest(
-                    member_id=asked.member_id,
-                    topic_partitions=by_topic(partitions),
-                    max_records=records_left,
-                    max_bytes=bytes_left,
-                    min_bytes=min_bytes,
-                    max_wait_ms=self._remaining_ms(asked) if wait else 0,
-                    batch_size=asked.limits.batch_size,
-                    acquire_mode=asked.limits.acquire_mode,
-                    lock_duration_ms=asked.limits.lock_duration_ms,
-                    fetch_id=asked.fetch_id,
-                    with_records=asked.with_records,
-                    look_at_ends=look_at_ends,
-                    priority=asked.levels is not None,
-                )
-                found = await self._ask(waiting, asked, node, partitions, request, found)
+                found = await self._ask(waiting, part, node, partitions, found)
             there = [before + more for before, more in zip(there, waiting.too_few or (0, 0), strict=True)]
         enough = there[0] >= asked.limits.bytes_wanted or there[1] >= asked.limits.max_records
         if there[0] and enough and not found.has_records and not waiting.over:  # together, so no leader waits for more
@@ -269,12 +256,12 @@ class RoutedFetch:
         asked: Asked,
         node: Node,
         partitions: Partitions,
-        request: LeaderFetchRequest,
         found: Fetched,
     ) -> Fetched:
         """Ask one leader. Returns: `found` with its answer."""
-        if request.max_wait_ms:
+        if asked.wait_ms:
             self._fetcher.fetches.waiting[waiting] = ()
+        request = LeaderFetchRequest(asked=asked, topic_partitions=by_topic(partitions))
         try:
             answer = await waiting.while_open(self._routing.gateways.fetch(node, asked.group_id, request))
         except ApiError as error:

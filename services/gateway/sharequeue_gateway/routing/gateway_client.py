@@ -109,7 +109,7 @@ class GatewayClient:
 
     async def fetch(self, node: Node, group_id: str, request: messages.LeaderFetchRequest) -> LeaderAnswer:
         """Returns: a LeaderFetchResponse."""
-        wait_s = request.max_wait_ms / 1000
+        wait_s = request.asked.wait_ms / 1000
         body, headers = await self._relay(node, apis.FETCH_FROM_LEADER, group_id, request, wait_s)
         too_few = tuple(map(int, headers.get(messages.TOO_FEW, "").split()))
         return LeaderAnswer(body, messages.ENDED in headers, too_few)

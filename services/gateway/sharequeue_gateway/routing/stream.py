@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import CoordinatorLoadInProgress
-from sharequeue.protocol.messages.leaders import HeldRequest, TakeStreamResponse
+from sharequeue.protocol.messages.leaders import Asked, FetchLimits, HeldRequest, TakeStreamResponse
 from sharequeue.protocol.types import MAX_INT64, MAX_WAIT_MS, AcquireMode, OffsetsAt
 from sharequeue.repeats import STREAM, STREAM_HOLDS
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
-from sharequeue_gateway.delivery.fetch_request import Asked, FetchLimits, PartitionFault
+from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Life, WaitingFetch

@@ -3,15 +3,17 @@
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import structs
+
 from sharequeue.clock import Clock
 from sharequeue.protocol.messages import leaders as messages
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import AcknowledgeResponse
 from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue_gateway.cluster.cluster import Cluster
-from sharequeue_gateway.cluster.metadata import Metadata, Partitions
+from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of
-from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, Asked, FetchLimits
+from sharequeue_gateway.delivery.fetch_request import AcquiredRecords
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.holding import Holder
 from sharequeue_gateway.delivery.waiting import Life
@@ -20,7 +22,6 @@ from sharequeue_gateway.http.named_partitions import led_here
 from sharequeue_gateway.leader.loading.hand_over import HandOver
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.routing.sessions import Sessions
-from sharequeue_gateway.share_partition.turns import levels_of
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.application.endpoint import Call
 
@@ -44,16 +45,19 @@ class LeaderApi:
 
     async def fetch(self, call: Call) -> Answer:
         request: messages.LeaderFetchRequest = call.request
-        group_id, member_id = call.path["group"], request.member_id
+        group_id, member_id = call.path["group"], request.asked.member_id
         partitions, faults = await led_here(self.metadata, self.cluster, group_id, request.topic_partitions)
-        asked = self._asked(group_id, request, partitions, waits=not any(fault.led_elsewhere for fault in faults))
+        now_ms = self.clock.now_ms()
+        wait_ms = 0 if any(fault.led_elsewhere for fault in faults) else request.asked.wait_ms
+        limits = structs.replace(request.asked.limits, deadline_ms=now_ms + wait_ms)
+        asked = structs.replace(request.asked, limits=limits, now_ms=now_ms)
         waiting = self.fetcher.fetches.new(call.exchange)
         acquired: list[AcquiredRecords] = []
         try:
             if partitions:
                 acquired, more_faults = await self.fetcher.fetch(waiting, asked, partitions)
                 faults += more_faults
-            if waiting.gone() and request.fetch_id is None:  # with an id, a repeat may have got the same records by now
+            if waiting.gone() and asked.fetch_id is None:  # with an id, a repeat may have got the same records by now
                 self.fetcher.give_back(member_id, acquired)
         finally:
             waiting.close()
@@ -64,7 +68,7 @@ class LeaderApi:
             (),
             0,
             faults,
-            with_records=request.with_records,
+            with_records=asked.with_records,
             leaders=leaders_here(acquired, self.cluster.me),
             paused=not acquired and self.metadata.paused(group_id),
         )
@@ -73,24 +77,6 @@ class LeaderApi:
         if waiting.too_few and not acquired:
             return Answer(body, headers=(JSON, (messages.TOO_FEW.encode(), b"%d %d" % waiting.too_few)))
         return Answer(body, headers=(JSON,))
-
-    def _asked(
-        self, group_id: str, request: messages.LeaderFetchRequest, partitions: Partitions, *, waits: bool
-    ) -> Asked:
-        """The fetch of the other gateway. If it names a partition that moved, it is answered without a wait."""
-        now_ms = self.clock.now_ms()
-        limits = FetchLimits(
-            max_records=request.max_records,
-            max_bytes=request.max_bytes,
-            min_bytes=request.min_bytes,
-            batch_size=request.batch_size,
-            acquire_mode=request.acquire_mode,
-            deadline_ms=now_ms + min(request.max_wait_ms, MAX_WAIT_MS) if waits else 0,
-            lock_duration_ms=request.lock_duration_ms,
-            look_at_ends=request.look_at_ends,
-        )
-        levels = levels_of(topic.topic_id for topic, _ in partitions) if request.priority else None
-        return Asked(group_id, request.member_id, limits, now_ms, fetch_id=request.fetch_id, levels=levels)
 
     async def acknowledge(self, call: Call) -> AcknowledgeResponse:
         request: messages.LeaderAcknowledgeRequest = call.request
