@@ -8,6 +8,7 @@ call this room; it calls the leader and the record log.
     repeated_fetches          a fetch that is repeated by `fetch_id`       held_records         what a member holds
     acknowledging             applies acknowledgements                     dead_letters         writes dead letters
     fetching_members          members that fetched lately                  holding              records of a transaction
+    stored_records            single records of the log, parsed
 
     fetch ──▶ OPEN ──▶ acquires ──▶ locks in Redis ──▶ answered
                │ nothing                                ▲

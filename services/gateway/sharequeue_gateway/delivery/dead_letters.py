@@ -15,8 +15,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from sharequeue.clock import Clock
 from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER
 from sharequeue.protocol.errors import NotLeaderOrFollower, UnknownTopicOrPartition
@@ -24,14 +22,14 @@ from sharequeue.protocol.types import KEPT_REASONS, OffsetRange, SharePartitionK
 from sharequeue.repeats import DEAD_LETTER
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
+from sharequeue_gateway.delivery.stored_records import StoredRecord, records_in
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue, PendingLetters
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.log import DeadLetterRow, OffsetOutOfRange, RecordLog
-from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import DeadLetter
-from sharequeue_http.forms import codec, nesting
+from sharequeue_http.forms import codec
 from sharequeue_http.forms.errors import ApiError, InvalidRequest, TooLarge
 from sharequeue_http.log import Tally, fields
 
@@ -41,21 +39,7 @@ GROUP_ENABLE: Final = "errors.deadletterqueue.group.enable"
 RECORDS_AT_ONCE: Final = 500
 BYTES_AT_ONCE: Final = 1 << 20
 
-_encode: Final = msgspec.json.Encoder().encode
-
-
-class SourceRecord(msgspec.Struct):
-    """The fields of a source record that its dead letter copies. Raw JSON but for headers; empty if absent."""
-
-    offset: int
-    key: msgspec.Raw = msgspec.Raw()
-    key_base64: msgspec.Raw = msgspec.Raw()
-    value: msgspec.Raw = msgspec.Raw()
-    value_base64: msgspec.Raw = msgspec.Raw()
-    headers: dict[str, str] = {}
-
-
-_source_records: Final = msgspec.json.Decoder(list[SourceRecord])
+NO_SOURCE: Final = StoredRecord()
 
 
 class RefusedTopic(NamedTuple):
@@ -278,7 +262,7 @@ class DeadLetterWriter:
 
     async def _sources(
         self, led: LedSharePartition, first_offset: int, last_offset: int
-    ) -> AsyncIterator[tuple[int, SourceRecord | None]]:
+    ) -> AsyncIterator[tuple[int, StoredRecord | None]]:
         """Yield each offset with its source record.
 
         None if it is purged, the group does not copy records, or the group is read_committed and does not know the
@@ -301,15 +285,16 @@ class DeadLetterWriter:
                 offset = until + 1
             for batch in batches:
                 end = min(batch.last_offset, until)
-                found = {} if committed and batch.aborted else _records_of(batch, offset, end)
+                found = [] if committed and batch.aborted else records_in([batch], offset, end)
+                by_offset = {record.offset: record for record in found}
                 for each in range(offset, end + 1):
-                    yield each, found.get(each)
+                    yield each, by_offset.get(each)
                 offset = max(offset, end + 1)
         for each in range(offset, last_offset + 1):
             yield each, None
 
     def _row(
-        self, led: LedSharePartition, letter: DeadLetter, offset: int, source: SourceRecord | None, limit: int | None
+        self, led: LedSharePartition, letter: DeadLetter, offset: int, source: StoredRecord | None, limit: int | None
     ) -> DeadLetterRow:
         """Make one dead letter. If it exceeds `limit`, it leaves out what the source record holds."""
         headers = {
@@ -325,18 +310,18 @@ class DeadLetterWriter:
             headers[f"{ERROR_HEADER}reason"] = str(letter.reason.reason)
         history = _history(letter)
         now_ms = self._clock.now_ms()
-        tail = _tail(now_ms, source, {**headers, **history, **self._source_headers(source)})
+        tail = (source or NO_SOURCE).tail(now_ms, {**headers, **history, **self._source_headers(source)})
         copied = led.config.dead_letter_copy_record
         if limit is not None and len(tail) > limit:
             for explained in ({**headers, **history}, headers):
-                bare = _tail(now_ms, None, explained)
+                bare = NO_SOURCE.tail(now_ms, explained)
                 if len(bare) <= limit:
                     tail, copied = bare, source is None
                     break
         state_epoch = led.machine.state_epoch
         return DeadLetterRow(led.key, state_epoch, offset, letter.delivery_count, tail, now_ms, letter.cause, copied)
 
-    def _source_headers(self, source: SourceRecord | None) -> dict[str, str]:
+    def _source_headers(self, source: StoredRecord | None) -> dict[str, str]:
         """The headers of the source record, under names of their own. Redriving restores them."""
         if source is None or not self.copy_headers:
             return {}
@@ -363,29 +348,6 @@ def _portions(ranges: Sequence[PendingLetters]) -> list[list[PendingLetters]]:
         portions[-1].append(pending)
         size = RECORDS_AT_ONCE if pending.attempts else size + pending.records
     return portions
-
-
-def _tail(now_ms: int, source: SourceRecord | None, headers: dict[str, str]) -> bytes:
-    key, value = b',"key":null', b',"value":null'
-    if source is not None:
-        if source.key_base64:
-            key = b',"key_base64":' + source.key_base64
-        elif source.key:
-            key = b',"key":' + source.key
-        if source.value_base64:
-            value = b',"value_base64":' + source.value_base64
-        elif source.value:
-            value = b',"value":' + source.value
-    return b"".join((b',"timestamp_ms":%d' % now_ms, key, value, b',"headers":', _encode(headers), b"}"))
-
-
-def _records_of(batch: RecordBatch, first_offset: int, last_offset: int) -> dict[int, SourceRecord]:
-    first = max(first_offset, batch.base_offset)
-    last = min(last_offset, batch.last_offset)
-    if first > last:
-        return {}
-    records = nesting.decode(_source_records, b"[" + batch.slice(first, last) + b"]")
-    return {record.offset: record for record in records}
 
 
 def _where(led: LedSharePartition, cause: str) -> Mapping[str, Any]:

@@ -16,10 +16,11 @@ from sharequeue.protocol.messages.leaders import HeldRequest
 from sharequeue.protocol.types import OffsetsAt, TopicIdPartition
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
+from sharequeue_gateway.delivery.stored_records import batches_between
 from sharequeue_gateway.delivery.waiting import WaitingFetch
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
+from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange
 from sharequeue_http.forms.errors import ApiError
@@ -95,18 +96,9 @@ class HeldRecords:
         """The batches with the records of `held`, ascending. Records that left the log are missing."""
         batches: list[RecordBatch] = []
         for first_offset, last_offset, *_ in held:
-            offset = max(first_offset, batches[-1].last_offset + 1) if batches else first_offset
-            while offset <= last_offset:
-                most = last_offset - offset + 1
-                try:
-                    read = await self._record_log.read(led.key.topic_id, led.key.partition, offset, UNBOUNDED, most)
-                except OffsetOutOfRange as out_of_range:
-                    offset = max(out_of_range.log_start_offset, offset + 1)
-                    continue
-                if not read.batches:
-                    break
-                batches += read.batches
-                offset = read.batches[-1].last_offset + 1
+            first = max(first_offset, batches[-1].last_offset + 1) if batches else first_offset
+            async for some in batches_between(self._record_log, led.key[1:], first, last_offset, UNBOUNDED, UNBOUNDED):
+                batches += some
         return batches
 
 

@@ -8,12 +8,13 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER, ShareGroupConfig
+from sharequeue.protocol.configs import ERROR_HEADER, ShareGroupConfig
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition, checked_group_id
 from sharequeue.protocol.messages.dead_letters import DropDeadLettersRequest, LetterFilter
 from sharequeue.protocol.messages.fields import NonNegative, PartitionIndex
 from sharequeue.protocol.types import MAX_INT64, SharePartitionKey
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
+from sharequeue_gateway.delivery.stored_records import StoredRecord, batches_between, parsed, records_in
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.leader.reports.backlog import finish_letters
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
@@ -27,7 +28,6 @@ from sharequeue_gateway.record_log.log import (
 )
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.runs import LIMIT_EXCEEDED, REJECTED
-from sharequeue_http.forms import nesting
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import InvalidRequest
 from sharequeue_http.forms.texts import whole_number
@@ -39,7 +39,6 @@ PORTIONS_OF_A_CALL: Final = 200
 MOST_LETTERS: Final = 10
 """The most parked dead letters of a record that are looked at."""
 CAUSES: Final = {REJECTED: "rejected", LIMIT_EXCEEDED: "delivery_limit"}
-NULL: Final = (b"", b"null")
 
 LetterPlace = tuple[bool, uuid.UUID, PartitionIndex, Annotated[int, msgspec.Meta(ge=0, lt=MAX_INT64)], NonNegative]
 """The place of a dead letter, in the order of redriving: whether it is parked, then the fields of its key."""
@@ -47,49 +46,13 @@ LetterPlace = tuple[bool, uuid.UUID, PartitionIndex, Annotated[int, msgspec.Meta
 place_decoder: Final = msgspec.json.Decoder(LetterPlace)
 
 
-class Letter(msgspec.Struct):
-    """A record of the log, with the fields that redriving needs. Raw JSON; empty if absent."""
-
-    offset: int = -1
-    timestamp_ms: int = 0
-    key: msgspec.Raw = msgspec.Raw()
-    key_base64: msgspec.Raw = msgspec.Raw()
-    value: msgspec.Raw = msgspec.Raw()
-    value_base64: msgspec.Raw = msgspec.Raw()
-    headers: dict[str, str] = {}
-
-    def same_content(self, other: "Letter") -> bool:
-        mine = (self.key, self.key_base64, self.value, self.value_base64)
-        return [bytes(part) for part in mine] == [
-            bytes(part) for part in (other.key, other.key_base64, other.value, other.value_base64)
-        ]
-
-    def source_headers(self) -> dict[str, str]:
-        """The headers of the source record that a dead letter carries."""
-        return {
-            name.removeprefix(SOURCE_HEADER): value
-            for name, value in self.headers.items()
-            if name.startswith(SOURCE_HEADER)
-        }
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, (self.key, self.key_base64, self.value, self.value_base64, *self.headers.values())))
-
-    @property
-    def empty(self) -> bool:
-        """Tell whether it has neither key nor value: the dead letter has no copy of its record."""
-        return not self.key_base64 and not self.value_base64 and bytes(self.key) in NULL and bytes(self.value) in NULL
-
-
-decode_letters: Final = msgspec.json.Decoder(list[Letter])
 _key: Final = msgspec.json.Decoder(str | None)
 
 
 class FoundLetter(NamedTuple):
     """A dead letter, and the key under which it is closed."""
 
-    letter: Letter
+    letter: StoredRecord
     key: DeadLetterKey
     parked: bool
 
@@ -247,18 +210,13 @@ class LetterFinder:
     async def _in_partition(
         self, group_id: str, topic: KnownTopic, partition: int, offset: int
     ) -> AsyncIterator[list[FoundLetter]]:
-        while True:
-            try:
-                read = await self._record_log.read(topic.topic_id, partition, offset, BYTES_AT_ONCE, LETTERS_AT_ONCE)
-            except OffsetOutOfRange as out_of_range:
-                offset = out_of_range.log_start_offset
-                continue
-            if not read.batches:
-                return
-            chunk = _letters_of(group_id, topic.topic_id, partition, read.batches, offset, MAX_INT64)
+        place = topic.topic_id, partition
+        async for batches in batches_between(
+            self._record_log, place, offset, MAX_INT64, BYTES_AT_ONCE, LETTERS_AT_ONCE
+        ):
+            chunk = _letters_of(group_id, topic.topic_id, partition, batches, offset, MAX_INT64)
             if chunk:
                 yield chunk
-            offset = read.batches[-1].last_offset + 1
 
 
 def _letters_of(
@@ -266,20 +224,15 @@ def _letters_of(
 ) -> list[FoundLetter]:
     """The records of first..last in batches, as dead letters."""
     place = SharePartitionKey(group_id, topic_id, partition)
-    records = b",".join(
-        part
-        for batch in batches
-        if (part := batch.slice(max(first_offset, batch.base_offset), min(last_offset, batch.last_offset)))
-    )
     return [
         FoundLetter(letter, DeadLetterKey(place, CLOSED, letter.offset, 0), parked=False)
-        for letter in nesting.decode(decode_letters, b"[" + records + b"]")
+        for letter in records_in(batches, first_offset, last_offset)
     ]
 
 
 def _parked(parked: ParkedDeadLetter) -> FoundLetter:
     source, offset, delivery_count, tail = parked
-    (letter,) = nesting.decode(decode_letters, b'[{"offset":%d%b]' % (offset, tail))
+    (letter,) = parsed(b'{"offset":%d%b' % (offset, tail))
     return FoundLetter(letter, DeadLetterKey(source, CLOSED, offset, delivery_count), parked=True)
 
 

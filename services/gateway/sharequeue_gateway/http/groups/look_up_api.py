@@ -25,6 +25,7 @@ from sharequeue.protocol.messages.in_flight import (
 )
 from sharequeue.protocol.types import MAX_INT64, SharePartitionKey
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
+from sharequeue_gateway.delivery.stored_records import batches_between, records_in
 from sharequeue_gateway.http.groups.dead_letters import LetterFinder
 from sharequeue_gateway.http.groups.dead_letters_api import DeadLettersApi
 from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
@@ -35,7 +36,6 @@ from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.application.endpoint import Call, Handler
-from sharequeue_http.forms import nesting
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import CoordinatorNotAvailable, InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
@@ -49,13 +49,6 @@ WINDOW_STATES: Final = {"ACQUIRED": "held", "AVAILABLE": "ready", "ARCHIVING": "
 """What a record does whose range has this delivery state; in any other it is finished."""
 
 
-class KeyedRecord(msgspec.Struct):
-    offset: int
-    timestamp_ms: int = 0
-    key: msgspec.Raw = msgspec.Raw()
-
-
-_records: Final = msgspec.json.Decoder(list[KeyedRecord])
 _place: Final = msgspec.json.Decoder(tuple[NonNegative, Offset])
 
 
@@ -121,20 +114,13 @@ class LookUpApi:
     async def _with_key(self, topic_id: str, partition: int, first: int, end: int, key: bytes) -> list[int]:
         """The offsets from `first` up to `end` whose records have a key, which is as the log stores it."""
         found = []
-        while first < end:
-            try:
-                read = await self._record_log.read(topic_id, partition, first, BYTES_AT_ONCE, end - first)
-            except OffsetOutOfRange as out_of_range:
-                first = out_of_range.log_start_offset
-                continue
-            if not read.batches:
-                break
-            for batch in read.batches:
-                records = batch.slice(max(first, batch.base_offset), min(end - 1, batch.last_offset))
-                if key in records:
-                    some = nesting.decode(_records, b"[" + records + b"]")
+        async for batches in batches_between(
+            self._record_log, (topic_id, partition), first, end - 1, BYTES_AT_ONCE, LOOKED_AT_ONCE
+        ):
+            for batch in batches:
+                if key in batch.slice(max(first, batch.base_offset), min(end - 1, batch.last_offset)):
+                    some = records_in([batch], first, end - 1)
                     found += [record.offset for record in some if bytes(record.key) == key]
-            first = read.batches[-1].last_offset + 1
         return found
 
     async def _life(self, group_id: str, topic: KnownTopic, partition: int, offset: int) -> RecordLife:
@@ -190,7 +176,7 @@ class LookUpApi:
         except OffsetOutOfRange:
             return
         batch = _holding(read.batches, life.offset)
-        records = () if batch is None else nesting.decode(_records, b"[%b]" % batch.slice(life.offset, life.offset))
+        records = () if batch is None else records_in([batch], life.offset, life.offset)
         if records:
             life.timestamp_ms = records[0].timestamp_ms
         seen = _holding(committed.batches, life.offset)

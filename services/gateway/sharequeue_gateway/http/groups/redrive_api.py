@@ -10,18 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.messages.dead_letters import RedriveDeadLettersRequest, RedriveResult
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
-from sharequeue_gateway.http.groups.dead_letters import FoundLetter, Letter, LetterFinder, decode_letters
+from sharequeue_gateway.delivery.stored_records import StoredRecord, records_in
+from sharequeue_gateway.http.groups.dead_letters import FoundLetter, LetterFinder
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.log import CLOSED, DeadLetterRow, OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_http.application.endpoint import Call
-from sharequeue_http.forms import nesting
 from sharequeue_http.forms.errors import ApiError, in_parts
 
 GROUP_HEADER: Final = "__redrive.group"
@@ -30,9 +28,7 @@ BATCHES_NEAR: Final = 8
 Batches = dict[tuple[str, int], RecordBatch]
 """The last batch that was read, for each of a few partitions."""
 
-_encode: Final = msgspec.json.Encoder().encode
-
-NOT_COMMITTED: Final = Letter()
+NOT_COMMITTED: Final = StoredRecord()
 """A source record of a transaction that is open or was aborted: its group is read_committed now,
 and does not receive it."""
 
@@ -87,7 +83,7 @@ class Redriving:
                 continue
             place = (topic.topic_id, max(found.number("partition"), 0) % topic.partitions)
             now_ms = time.time_ns() // 1_000_000
-            tail = _tail(record, now_ms, {**record.headers, GROUP_HEADER: group_id} if alone else record.headers)
+            tail = record.tail(now_ms, {**record.headers, GROUP_HEADER: group_id} if alone else record.headers)
             source, _, offset, delivery_count = found.key
             row = DeadLetterRow(source, CLOSED, offset, delivery_count, tail, now_ms, "")
             rows.setdefault(place, []).append(row)
@@ -96,11 +92,13 @@ class Redriving:
                 topic_id, partition, of_partition, for_group=group_id if alone else None
             )
 
-    async def _record(self, topic: KnownTopic, found: FoundLetter, near: Batches, committed: bool) -> Letter | None:
+    async def _record(
+        self, topic: KnownTopic, found: FoundLetter, near: Batches, committed: bool
+    ) -> StoredRecord | None:
         """The record to append; None if neither the log nor the dead letter has it,
         or the group must not receive it."""
         letter = found.letter
-        copy = Letter(
+        copy = StoredRecord(
             key=letter.key,
             key_base64=letter.key_base64,
             value=letter.value,
@@ -118,7 +116,7 @@ class Redriving:
 
     async def _source(
         self, topic: KnownTopic, partition: int, offset: int, near: Batches, committed: bool
-    ) -> Letter | None:
+    ) -> StoredRecord | None:
         """The source record, if the log still has it; NOT_COMMITTED for a read_committed group.
 
         `near`: batches that were read before and often hold the next record.
@@ -141,19 +139,5 @@ class Redriving:
                 del near[next(iter(near))]
         if committed and batch.aborted:
             return NOT_COMMITTED
-        records = nesting.decode(decode_letters, b"[" + batch.slice(offset, offset) + b"]")
+        records = records_in([batch], offset, offset)
         return records[0] if records else None
-
-
-def _tail(record: Letter, now_ms: int, headers: dict[str, str]) -> bytes:
-    """The record's JSON without its offset, as in PartitionAppend.tails."""
-    if record.key_base64:
-        key = b',"key_base64":' + bytes(record.key_base64)
-    else:
-        key = b',"key":' + (bytes(record.key) or b"null")
-    if record.value_base64:
-        value = b',"value_base64":' + bytes(record.value_base64)
-    else:
-        value = b',"value":' + (bytes(record.value) or b"null")
-    header_part = b',"headers":' + _encode(headers) if headers else b""
-    return b"".join((b',"timestamp_ms":%d' % now_ms, key, value, header_part, b"}"))
