@@ -18,38 +18,6 @@ from tests.http.calls import (
     woken,
 )
 
-BATCH_OPTIMIZED = {"acquire_mode": "batch_optimized"}
-RECORD_LIMIT = {"acquire_mode": "record_limit"}
-
-
-def test_fa_001_a_fetch_in_a_session_acquires_records(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name)
-    opened = gateway.fetch(name, name, share_session_epoch=0)
-    assert (opened["batches"], opened["errors"]) == ([], [])
-    gateway.produce_batches(name, 10)
-    answer = gateway.fetch(name, share_session_epoch=1)
-    assert ranges(answer) == ["0-9×1"]
-    assert answer["acquisition_lock_timeout_ms"] == 30_000
-    assert (answer["member_id"], answer["acknowledgement_results"]) == ("m1", [])
-    assert (answer["failed_count"], answer["errors"]) == (0, [])
-
-
-def held_in_a_session(gateway: Gateway, name: str) -> None:
-    """0-9 held by m1 in a session whose next epoch is 1, and 10-19 in the log."""
-    gateway.produce_batches(name, 10)
-    assert gateway.acquire(name, name, share_session_epoch=0) == ["0-9×1"]
-    gateway.produce_batches(name, 10)
-
-
-def test_fa_003_a_fetch_may_accept_records_of_the_last_one(gateway: Gateway, name: str) -> None:
-    held_in_a_session(gateway, name)
-    accept = [acknowledge_range(name, 0, 9, "accept")]
-    answer = gateway.fetch(name, share_session_epoch=1, acknowledgements=accept)
-    assert ranges(answer) == ["10-19×1"]
-    assert answer["acknowledgement_results"] == [{"status": "applied"}]
-    assert gateway.acquire(name, name, member="m2") == []
-    assert gateway.window(name, name) == (10, ["10-19 ACQUIRED×1"])
-
 
 def test_fa_009_a_fetch_answers_the_groups_lock_duration(gateway: Gateway, name: str) -> None:
     gateway.configure(name, share_record_lock_duration_ms=15_000)

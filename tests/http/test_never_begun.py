@@ -24,20 +24,6 @@ def counts(answer: Json) -> list[tuple[int, int, int, int]]:
     return [tuple(batch[field] for field in names) for batch in answer["batches"]]  # type: ignore[misc]
 
 
-def test_a_record_that_was_never_begun_keeps_its_attempts(gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_delivery_count_limit=2)
-    gateway.produce_batches(name, 1)
-    assert counts(gateway.fetch(name, name)) == [(0, 0, 1, 1)]
-    assert gateway.settle(name, name, 0, 0, "release", begun=False, delivery_count=1) == "applied"
-    (found,) = gateway.in_flight(name)
-    assert [(batch["delivery_count"], batch["attempt"]) for batch in found["batches"]] == [(1, 0)]
-    assert counts(gateway.fetch(name, name)) == [(0, 0, 2, 1)]
-    assert gateway.settle(name, name, 0, 0, "release") == "applied"
-    assert counts(gateway.fetch(name, name)) == [(0, 0, 3, 2)]
-    assert gateway.settle(name, name, 0, 0, "release") == "applied"
-    assert gateway.acquire(name, name) == [], "the second attempt was the last one"
-
-
 @in_event_loop
 async def test_a_consumer_that_closes_gives_back_what_it_never_handed_out(
     stack: Stack, gateway: Gateway, name: str

@@ -2,8 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from tests.http.calls import (
     HANG_S,
     LONG_MS,
@@ -25,13 +23,6 @@ def two_partitions(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=2)
     gateway.produce_batches(name, 10, partition=0)
     gateway.produce_batches(name, 10, partition=1)
-
-
-@pytest.mark.parametrize("epoch", [5, -1])
-def test_ss_003_a_request_without_a_session_is_refused(gateway: Gateway, name: str, epoch: int) -> None:
-    gateway.create_topic(name)
-    problem(gateway.try_fetch(name, name, share_session_epoch=epoch), 404, "SHARE_SESSION_NOT_FOUND", 122)
-    problem(gateway.try_acknowledge(name, [], share_session_epoch=epoch), 404, "SHARE_SESSION_NOT_FOUND", 122)
 
 
 def test_ss_007_a_repeated_epoch_is_refused(gateway: Gateway, name: str) -> None:
@@ -63,18 +54,6 @@ def test_ss_013_forgotten_partitions_can_be_acknowledged(gateway: Gateway, name:
 
 
 # Closing
-
-
-def test_sr_001_closing_releases_held_records(gateway: Gateway, name: str) -> None:
-    gateway.produce_batches(name, 10)
-    gateway.acquire(name, name, share_session_epoch=0)
-    gateway.produce_batches(name, 10)
-    accept = [acknowledge_range(name, 0, 9, "accept")]
-    assert gateway.acquire(name, share_session_epoch=1, acknowledgements=accept) == ["10-19×1"]
-    closed = gateway.fetch(name, share_session_epoch=-1)
-    assert (closed["batches"], closed["errors"]) == ([], [])
-    problem(gateway.try_fetch(name, share_session_epoch=2), 404, "SHARE_SESSION_NOT_FOUND", 122)
-    assert gateway.acquire(name, name, share_session_epoch=0, max_wait_ms=LONG_MS) == ["10-19×2"]
 
 
 def test_sr_011_closing_wakes_a_waiting_fetch(gateway: Gateway, name: str, background: ThreadPoolExecutor) -> None:
@@ -116,17 +95,6 @@ def test_closing_acknowledges_first(gateway: Gateway, name: str) -> None:
 def expiry_ms(gateway: Gateway, name: str, first: int = 0) -> int:
     batches = gateway.in_flight(name)[0]["batches"]
     return next(batch["lock_expires_at_ms"] for batch in batches if batch["first_offset"] == first)
-
-
-def test_rn_005_a_group_may_forbid_renewal(gateway: Gateway, name: str) -> None:
-    gateway.configure(name, share_renew_acknowledge_enable=False)
-    gateway.produce_batches(name, 1)
-    gateway.acquire(name, name)
-    before_ms = expiry_ms(gateway, name)
-    response = gateway.try_acknowledge(name, [acknowledge_range(name, 0, 0, "renew")])
-    assert "not enabled for the group" in problem(response, 409, "INVALID_RECORD_STATE", 121)["detail"]
-    assert gateway.window(name, name) == (0, ["0-0 ACQUIRED×1"])
-    assert expiry_ms(gateway, name) == before_ms
 
 
 def test_rn_011_is_renew_ack_fetches_nothing(gateway: Gateway, name: str) -> None:

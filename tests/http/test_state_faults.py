@@ -210,31 +210,6 @@ def test_gi_031_an_unreadable_summary_is_answered_without_an_offset(
 # Damage
 
 
-@pytest.fixture
-def damaged(gateway: Gateway, stack: Stack, database: str, name: str) -> str:
-    """A topic of two partitions and a group of the same name; the rows of its partition 0 are damaged."""
-    gateway.create_topic(name, partitions=2)
-    gateway.produce_batches(name, 10)
-    gateway.acquire(name, name)
-    assert gateway.settle(name, name, 0, 9, "accept") == "applied"
-    for service in (stack.service("gateway"), stack.service("share coordinator")):
-        service.kill()  # what they know would do without the rows
-        service.start()
-        wait_until(service.ready)
-    sql(
-        database,
-        """UPDATE share_state.share_records SET record = 'no' WHERE key_id =
-             (SELECT key_id FROM share_state.share_partitions WHERE group_id = $1 AND partition = 0)""",
-        name,
-    )
-    (error,) = gateway.fetch(name, name)["errors"]
-    assert (error["partition"], error["kafka_code"]) == (0, -1)
-    assert "is damaged: row" in error["detail"]
-    assert gateway.offsets(name)[name, 0] == (-1, -1)
-    gateway.http.delete(f"/v1/share-groups/{name}/members/m1")
-    return name
-
-
 # Reading the log
 
 

@@ -17,9 +17,9 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import KAFKA_CODES
 from sharequeue.protocol.state import StateBatch, StateBatches
-from sharequeue.protocol.types import Reason, SharePartitionKey
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import Stack, temporary_stack
-from tests.core.states import StateAnnotation, Stored, written
+from tests.core.states import Stored
 from tests.core.write_events import Unheard
 from tests.http.calls import wait_until, when_loaded
 
@@ -105,17 +105,6 @@ def test_a_late_write_of_an_earlier_leader_keeps_its_epoch(
             assert state.state_batches() == [StateBatch(20, 24, 2, 1)]
 
     asyncio.run(run())
-
-
-def releasing(first_offset: int, last_offset: int) -> StateWrite:
-    """Each record with 1 KiB of reason, another one for each."""
-    write = StateWrite(0, 0)
-    notes = [
-        StateAnnotation(offset, offset, 1, reason=Reason(f"{offset:<1024}"))
-        for offset in range(first_offset, last_offset + 1)
-    ]
-    write.state = written([], notes)
-    return write
 
 
 def _requests(url: str) -> float:
