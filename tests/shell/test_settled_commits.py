@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 from sharequeue_gateway.delivery.acknowledging import APPLIED
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
-from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
 from sharequeue_gateway.http.groups.offsets_api import GroupsApi
+from sharequeue_gateway.http.single_records.in_flight_api import InFlightApi
 from sharequeue_gateway.record_log.log import AppendResult
 from sharequeue_gateway.routing import settling
 from sharequeue_gateway.routing.routing import Routing

@@ -53,19 +53,12 @@ from sharequeue_gateway.http.access_api import access_calls
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
-from sharequeue_gateway.http.groups.at_leader_api import AtLeaderApi
-from sharequeue_gateway.http.groups.dead_letters import LetterFinder
-from sharequeue_gateway.http.groups.dead_letters_api import DeadLettersApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
 from sharequeue_gateway.http.groups.group_work import GroupsAtWork
-from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
-from sharequeue_gateway.http.groups.look_up_api import LookUpApi
 from sharequeue_gateway.http.groups.members_api import MembershipApi
 from sharequeue_gateway.http.groups.offsets_api import GroupsApi
-from sharequeue_gateway.http.groups.redrive_api import Redriving
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
 from sharequeue_gateway.http.internal.leader_api import LeaderApi
-from sharequeue_gateway.http.internal.stream_leader_api import StreamLeaderApi
 from sharequeue_gateway.http.jobs.activity_api import ActivityApi
 from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
@@ -74,6 +67,7 @@ from sharequeue_gateway.http.readiness import ReadinessCheck
 from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.scheduled_api import ScheduledApi
 from sharequeue_gateway.http.settle_api import SettleApi
+from sharequeue_gateway.http.single_records.calls import record_calls
 from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.http.transactions_api import TransactionsApi
@@ -186,7 +180,6 @@ class Leading(NamedTuple):
 class Delivering(NamedTuple):
     """The objects that run fetches and acknowledgements."""
 
-    members: FetchingMembers
     fetcher: Fetcher
     acknowledger: RoutedAcknowledger
     local_acknowledger: Acknowledger
@@ -248,7 +241,7 @@ async def prepare(settings: Settings) -> Service:
         delivering.appends.run,
         dead_letter_writer.run,
         leading.activity.run,
-        delivering.members.run,
+        base.members.run,
         leading.backlog.run,
         partial(base.metadata.follow, leader, cluster.hear_of, *_hearing(book, settings.access_stale_ms)),
         *(() if book is None or watch is None else (book.run, watch.run)),
@@ -267,7 +260,7 @@ async def prepare(settings: Settings) -> Service:
         await base.close()
 
     app = _app(base, leading, delivering, settings, guard, watch)
-    operations = _operations(base, leading, delivering.members, settings, guard)
+    operations = _operations(base, leading, settings, guard)
     return Service(app, cluster.me.url, loops, operations, stop=partial(_stop, base, delivering), close=close)
 
 
@@ -497,14 +490,14 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     held = HeldRecords(leader, metadata, record_log, clock)
     repeated, routed_held = RepeatedFetches(held, lock_timers), RoutedHeld(base.routing, held, metadata)
     sessions = Sessions(base.session_cache, leader, metadata, base.routing, clock)
-    members, fetcher = base.members, Fetcher(leader, record_log, repeated, base.cluster, clock, base.fetches)
+    fetcher = Fetcher(leader, record_log, repeated, base.cluster, clock, base.fetches)
     local_acknowledger = Acknowledger(leader, metadata, clock)
     acknowledger = RoutedAcknowledger(base.routing, local_acknowledger, metadata)
     holder = Holder(leader, metadata, clock)
     settler = Settler(base.routing, holder, leading.pending, metadata)
     routed = RoutedFetch(base.routing, fetcher, repeated, routed_held, clock)
     streams = Streams(
-        Shared(routed, routed_held, repeated, metadata, members, clock),
+        Shared(routed, routed_held, repeated, metadata, base.members, clock),
         fetcher.fetches,
         base.routing,
         acknowledger,
@@ -512,7 +505,6 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
         heartbeat_ms=settings.stream_heartbeat_ms,
     )
     return Delivering(
-        members=members,
         fetcher=fetcher,
         acknowledger=acknowledger,
         local_acknowledger=local_acknowledger,
@@ -527,12 +519,12 @@ def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
     )
 
 
-def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: int) -> Iterator[str]:
+def _series(base: Base, leading: Leading, most_pairs: int) -> Iterator[str]:
     """The metrics with many series, as lines of text."""
     now_ms = base.clock.now_ms
     metadata = base.metadata
     queues = QueueSeries(
-        leading.activity.totals, metadata.name_of, members.count, metadata.configs, now_ms, most_pairs=most_pairs
+        leading.activity.totals, metadata.name_of, base.members.count, metadata.configs, now_ms, most_pairs=most_pairs
     )
     yield from led_metrics.series(leading.leader.all(), leading.dead_letters)
     yield from log_metrics.series(leading.record_log)
@@ -541,9 +533,7 @@ def _series(base: Base, leading: Leading, members: FetchingMembers, most_pairs: 
     yield from metrics.ANONYMOUS_CALLS.lines()
 
 
-def _operations(
-    base: Base, leading: Leading, members: FetchingMembers, settings: Settings, guard: AccessGuard | None
-) -> Operations:
+def _operations(base: Base, leading: Leading, settings: Settings, guard: AccessGuard | None) -> Operations:
     ready = ReadinessCheck(
         base.database,
         base.lock_timers,
@@ -555,7 +545,7 @@ def _operations(
         guard,
         leading.record_log.stores,
     )
-    return Operations(ready, partial(_series, base, leading, members, settings.max_metric_pairs), guard)
+    return Operations(ready, partial(_series, base, leading, settings.max_metric_pairs), guard)
 
 
 def _ceiling(settings: Settings, setting: str) -> Ceiling:
@@ -581,43 +571,9 @@ def _fetch_api(base: Base, delivering: Delivering, settings: Settings, watch: Ke
         routed=delivering.routed,
         acknowledger=delivering.acknowledger,
         sessions=delivering.sessions,
-        members=delivering.members,
+        members=base.members,
         ceiling=_ceiling(settings, "max_waiting_fetches"),
         watch=watch,
-    )
-
-
-def _record_apis(
-    base: Base, leading: Leading, commits: SettledCommits, tokens: PageTokens
-) -> tuple[InFlightApi, Redriving, DeadLettersApi, LookUpApi]:
-    """The handlers of the calls about single records and their dead letters."""
-    metadata, record_log = base.metadata, leading.record_log
-    letters = LetterFinder(metadata, record_log, record_log.dead_letters, tokens)
-    in_flight = InFlightApi(
-        base.coordinator,
-        metadata,
-        record_log.dead_letters,
-        leading.leader,
-        leading.dead_letters,
-        base.routing,
-        commits,
-        tokens,
-    )
-    dead_letters = DeadLettersApi(metadata, record_log.dead_letters, letters)
-    return (
-        in_flight,
-        Redriving(metadata, record_log, record_log.dead_letters, letters),
-        dead_letters,
-        LookUpApi(metadata, record_log, base.database.query, in_flight, letters, dead_letters),
-    )
-
-
-def _scheduled_api(
-    base: Base, leading: Leading, producer: Producer, rules: UniqueRules, owners: Owners, tokens: PageTokens
-) -> ScheduledApi:
-    query, log, mover, clock = base.database.query, leading.record_log, leading.mover, base.clock
-    return ScheduledApi(
-        query, producer, log.scheduled, log.schedules, mover, rules, clock, base.metadata, owners, tokens
     )
 
 
@@ -632,21 +588,8 @@ def _leader_api(base: Base, leading: Leading, delivering: Delivering) -> LeaderA
         holder=delivering.holder,
         pending=leading.pending,
         sessions=delivering.sessions,
-    )
-
-
-def _transactions_api(
-    base: Base, leading: Leading, delivering: Delivering, settings: Settings, owners: Owners, tokens: PageTokens
-) -> TransactionsApi:
-    return TransactionsApi(
-        leading.record_log.transactions,
-        delivering.commits,
-        base.database.query,
-        base.metadata,
-        delivering.members,
-        settings.transaction_max_timeout_ms,
-        owners,
-        tokens,
+        records_held=delivering.held,
+        streams=delivering.streams,
     )
 
 
@@ -658,59 +601,40 @@ def _apis(
     admission: Admission,
     watch: KeyWatch | None,
 ) -> GatewayApis:
-    record_log, clock, cluster = leading.record_log, base.clock, base.cluster
+    record_log, clock, cluster, query = leading.record_log, base.clock, base.cluster, base.database.query
     coordinator, metadata, routing, timers = base.coordinator, base.metadata, base.routing, base.lock_timers
-    fetcher, sessions, streams = delivering.fetcher, delivering.sessions, delivering.streams
-    commits, states = delivering.commits, base.share_coordinator
-    group_use = GroupUse(
-        metadata,
-        leading.leader,
-        fetcher.fetches,
-        delivering.members,
-        sessions,
-        streams,
-        timers,
-        leading.readers,
-        cluster.leads,
-    )
-    at_work = GroupsAtWork(
-        base.database.query, cluster, record_log, leading.leader, leading.dead_letters, delivering.members, clock
-    )
+    leader, dead_letters, readers, members = leading.leader, leading.dead_letters, leading.readers, base.members
+    sessions, streams, local = delivering.sessions, delivering.streams, delivering.local_acknowledger
+    commits, states, fetches, mover = delivering.commits, base.share_coordinator, base.fetches, leading.mover
+    transactions, longest_ms = record_log.transactions, settings.transaction_max_timeout_ms
+    group_use = GroupUse(metadata, leader, fetches, members, sessions, streams, timers, readers, cluster.leads)
+    at_work = GroupsAtWork(query, cluster, record_log, leader, dead_letters, members, clock)
     owners = Owners(base.access)
-    producer = Producer(metadata, record_log.appender, record_log.transactions, clock, settings.max_value_depth)
+    producer = Producer(metadata, record_log.appender, transactions, clock, settings.max_value_depth)
     arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, settings.max_value_depth)
+    settle = SettleApi(commits, producer, metadata, admission, owners)
     rules = UniqueRules(record_log.unique, states)
     tokens = PageTokens(settings.cluster_token)
-    in_flight, redriving, dead_letters, look_up = _record_apis(base, leading, commits, tokens)
     return GatewayApis(
         _fetch_api(base, delivering, settings, watch),
-        StreamApi(metadata, streams, delivering.members, watch),
-        RecordsApi(
-            metadata,
-            routing,
-            delivering.local_acknowledger,
-            delivering.acknowledger,
-            sessions,
-            SettleApi(commits, producer, metadata, admission, owners),
-            delivering.members,
-        ),
+        StreamApi(metadata, streams, members, watch),
+        RecordsApi(metadata, routing, local, delivering.acknowledger, sessions, settle, members),
         ProduceApi(producer, arrow_producer, record_log.unique, rules, delivering.appends, owners),
-        _scheduled_api(base, leading, producer, rules, owners, tokens),
-        _transactions_api(base, leading, delivering, settings, owners, tokens),
+        ScheduledApi(
+            query, producer, record_log.scheduled, record_log.schedules, mover, rules, clock, metadata, owners, tokens
+        ),
+        TransactionsApi(transactions, commits, query, metadata, members, longest_ms, owners, tokens),
         _leader_api(base, leading, delivering),
-        StreamLeaderApi(metadata, cluster, delivering.held, fetcher.fetches, streams),
         TopicsApi(coordinator, metadata, record_log),
         CompactionApi(metadata, record_log.compaction),
-        GroupsApi(coordinator, metadata, record_log, leading.readers, record_log.dead_letters, states, tokens, commits),
-        in_flight,
+        GroupsApi(coordinator, metadata, record_log, readers, record_log.dead_letters, states, tokens, commits),
         MembershipApi(coordinator, cluster, group_use, at_work),
         GroupAdminApi(coordinator, metadata, record_log),
-        redriving,
-        dead_letters,
-        look_up,
-        AtLeaderApi(metadata, record_log, states, leading.leader, delivering.local_acknowledger, routing),
+        record_calls(
+            metadata, record_log, query, coordinator, states, leader, dead_letters, local, routing, commits, tokens
+        ),
         group_use,
-        ActivityApi(leading.activity, leading.backlog, base.database.query, tokens, cluster, metadata, clock),
+        ActivityApi(leading.activity, leading.backlog, query, tokens, cluster, metadata, clock),
         AuditApi(metadata, states, base.database),
         access_calls(coordinator, closed=settings.authentication == "off" and settings.allow_anonymous_from_network),
     )

@@ -6,6 +6,7 @@ checks its request, calls the rooms below and makes the answer. Only `gateway` i
     clients  ──▶ produce_api, fetch_api, records_api                 ──▶ producing, delivery, routing
              ──▶ stream_api, settle_api, transactions_api            ──▶ routing, the record log
              ──▶ topics_api, groups/                                 ──▶ the group coordinator, the record log
+             ──▶ single_records/                                     ──▶ leader, routing, the record log
     services ──▶ internal/                                           ──▶ leader, delivery
     jobs     ──▶ jobs/                                               ──▶ the stored data
     browsers ──▶ pages/                                              ──▶ files of this package and of Swagger UI

@@ -6,17 +6,11 @@ from sharequeue.openapi import serve_openapi
 from sharequeue.protocol import apis, capabilities
 from sharequeue.protocol.messages.operations import ServiceDescription
 from sharequeue_gateway.http.fetch_api import FetchApi
-from sharequeue_gateway.http.groups.at_leader_api import AtLeaderApi
-from sharequeue_gateway.http.groups.dead_letters_api import DeadLettersApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
-from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
-from sharequeue_gateway.http.groups.look_up_api import LookUpApi
 from sharequeue_gateway.http.groups.members_api import MembershipApi
 from sharequeue_gateway.http.groups.offsets_api import GroupsApi
-from sharequeue_gateway.http.groups.redrive_api import Redriving
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
 from sharequeue_gateway.http.internal.leader_api import LeaderApi
-from sharequeue_gateway.http.internal.stream_leader_api import StreamLeaderApi
 from sharequeue_gateway.http.jobs.activity_api import ActivityApi
 from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
@@ -41,6 +35,7 @@ BOUNDED = (
     apis.APPEND_HERE,
 )
 """The calls whose bytes in hand are bounded together. A commit may have 10,000 acknowledgements."""
+Calls = tuple[tuple[Api, Handler], ...]
 DESCRIPTION = "Kafka share groups over HTTP: per-record locks, acknowledgements and dead letters on a replayable log."
 
 
@@ -54,23 +49,18 @@ class GatewayApis(NamedTuple):
     scheduled: ScheduledApi
     transactions: TransactionsApi
     leader: LeaderApi
-    stream_leader: StreamLeaderApi
     topics: TopicsApi
     compaction: CompactionApi
     groups: GroupsApi
-    in_flight: InFlightApi
     membership: MembershipApi
     group_admin: GroupAdminApi
-    redriving: Redriving
-    dead_letters: DeadLettersApi
-    look_up: LookUpApi
-    at_leader: AtLeaderApi
+    single_records: Calls
     group_use: GroupUse
     activity: ActivityApi
     audit: AuditApi
     access: tuple[tuple[Api, Handler], ...]
 
-    def calls(self) -> tuple[tuple[Api, Handler], ...]:
+    def calls(self) -> Calls:
         """Return each call that clients and other services make, and its handler. The audits of the pipeline are beside
         it."""
         return (
@@ -104,17 +94,15 @@ class GatewayApis(NamedTuple):
             (apis.GET_SHARE_GROUP_SERVICE_CONFIG, self.groups.get_service_config),
             (apis.UPDATE_SHARE_GROUP_CONFIG, self.groups.update_config),
             (apis.LIST_SHARE_GROUP_OFFSETS, self.groups.offsets),
-            (apis.LIST_IN_FLIGHT_RECORDS, self.in_flight.in_flight),
             (apis.FETCH_IN_SESSION, self.fetch.fetch_here),
             (apis.ACKNOWLEDGE_IN_SESSION, self.records.acknowledge_here),
             (apis.HOLD_AT_LEADER, self.leader.hold),
             (apis.TRANSACTION_ENDED, self.leader.transaction_ended),
             (apis.AWAIT_RECORDS, self.leader.await_records),
-            (apis.HELD_AT_LEADER, self.stream_leader.held),
-            (apis.TAKE_STREAM, self.stream_leader.take_stream),
+            (apis.HELD_AT_LEADER, self.leader.held),
+            (apis.TAKE_STREAM, self.leader.take_stream),
             (apis.RELEASE_AT_LEADER, self.leader.release),
             (apis.GROUPS_HERE, self.membership.at_work.here),
-            (apis.IN_FLIGHT_AT_LEADER, self.in_flight.in_flight_here),
             (apis.YIELD_SHARE_PARTITIONS, self.leader.yield_share_partitions),
             (apis.SHARE_GROUP_HEARTBEAT, self.membership.heartbeat),
             (apis.LEAVE_SHARE_GROUP, self.membership.leave),
@@ -124,11 +112,7 @@ class GatewayApis(NamedTuple):
             (apis.DELETE_SHARE_GROUP_OFFSETS, self.group_admin.delete_offsets),
             (apis.RESET_SHARE_GROUP_OFFSETS, self.group_admin.reset_offsets),
             *self.activity.calls(),
-            (apis.LIST_DEAD_LETTERS, self.dead_letters.list_letters),
-            (apis.DROP_DEAD_LETTERS, self.dead_letters.drop),
-            *self.at_leader.calls(),
-            *self.look_up.calls(),
-            (apis.REDRIVE_DEAD_LETTERS, self.redriving.redrive),
+            *self.single_records,
             (apis.GROUP_USAGE, self.group_use.usage),
             (apis.UNLOAD_GROUP, self.group_use.unload),
             (apis.CHANGE_READERS, self.group_use.change_readers),

@@ -6,14 +6,18 @@ import binascii
 import hashlib
 import os
 from operator import xor
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
+from sharequeue.protocol.messages.fields import PlainText
+from sharequeue.protocol.types import MAX_INT32
 from sharequeue_http.forms.errors import InvalidRequest
 
 Place = TypeVar("Place", bound=tuple[Any, ...])
 Start = TypeVar("Start")
+PLACE: Final = msgspec.json.Decoder(tuple[PlainText, Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT32)]])
+"""A topic and a partition, where a page ended."""
 _SALT_BYTES: Final = 12
 _PADDED_BYTES: Final = 64
 

@@ -22,8 +22,7 @@ from sharequeue.protocol.messages.cluster import (
 from sharequeue.protocol.messages.groups import GroupPartitionOffset, GroupTopicOffsets, Holding, ShareGroupOffsets
 from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.answers.page_tokens import PageTokens
-from sharequeue_gateway.http.groups.in_flight_api import PLACE
+from sharequeue_gateway.http.answers.page_tokens import PLACE, PageTokens
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.log import Offsets, RecordLog
 from sharequeue_gateway.record_log.removing.readers import Readers

@@ -1,4 +1,4 @@
-"""The calls between gateways: one gateway calls the leader of share-partitions."""
+"""The calls between gateways: one gateway calls the leader of share-partitions, or the one that had a stream."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +15,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import Acknowledger, failed_of
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords
 from sharequeue_gateway.delivery.fetcher import Fetcher
+from sharequeue_gateway.delivery.held_records import HeldRecords
 from sharequeue_gateway.delivery.holding import Holder
 from sharequeue_gateway.delivery.waiting import Life
 from sharequeue_gateway.http.answers.fetch_answer import fetch_answer, leaders_here
@@ -22,6 +23,7 @@ from sharequeue_gateway.http.named_partitions import led_here
 from sharequeue_gateway.leader.loading.hand_over import HandOver
 from sharequeue_gateway.leader.pending_transactions import PendingTransactions
 from sharequeue_gateway.routing.sessions import Sessions
+from sharequeue_gateway.routing.streams import Streams
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.application.endpoint import Call
 
@@ -31,7 +33,7 @@ _ENDED: Final = (JSON, (messages.ENDED.encode(), b"1"))
 @dataclass(eq=False, kw_only=True)
 class LeaderApi:
     """The handlers of fetchFromLeader, acknowledgeAtLeader, holdAtLeader, transactionEnded, awaitRecords,
-    releaseAtLeader, yieldSharePartitions."""
+    releaseAtLeader, yieldSharePartitions, heldAtLeader, takeStream."""
 
     clock: Clock
     metadata: Metadata
@@ -42,6 +44,8 @@ class LeaderApi:
     holder: Holder
     pending: PendingTransactions
     sessions: Sessions
+    records_held: HeldRecords
+    streams: Streams
 
     async def fetch(self, call: Call) -> Answer:
         request: messages.LeaderFetchRequest = call.request
@@ -110,6 +114,34 @@ class LeaderApi:
         partitions, _ = await led_here(self.metadata, self.cluster, group_id, request.topic_partitions)
         await self.sessions.release_here(group_id, request.member_id, partitions)
         return Empty()
+
+    async def held(self, call: Call) -> Answer:
+        request: messages.HeldRequest = call.request
+        group_id, fetches = call.path["group"], self.fetcher.fetches
+        if request.max_wait_ms:
+            waiting = fetches.new(call.exchange)
+            fetches.routed[waiting] = group_id
+            try:
+                await self.records_held.wait(waiting, group_id, request)
+            finally:
+                del fetches.routed[waiting]
+                waiting.close()
+        held, faults = await self.records_held.look(group_id, request)
+        body = fetch_answer(
+            request.member_id,
+            self.metadata.lock_duration_ms(group_id),
+            held,
+            (),
+            0,
+            faults,
+            with_records=request.with_records,
+            leaders=leaders_here(held, self.cluster.me),
+        )
+        return Answer(body, headers=(JSON,))
+
+    async def take_stream(self, call: Call) -> messages.TakeStreamResponse:
+        request: messages.TakeStreamRequest = call.request
+        return self.streams.take(call.path["group"], request.member_id)
 
     async def hold(self, call: Call) -> messages.HoldResponse:
         return await self.holder.hold(call.path["group"], call.request)

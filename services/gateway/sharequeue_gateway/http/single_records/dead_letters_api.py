@@ -17,7 +17,7 @@ from sharequeue.protocol.messages.dead_letters import (
 )
 from sharequeue.protocol.types import KEPT_REASONS, GivenReason
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.http.groups.dead_letters import FoundLetter, LetterFinder
+from sharequeue_gateway.http.single_records.dead_letters import FoundLetter, LetterFinder
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.log import LetterOutcome
 from sharequeue_http.application.endpoint import Call

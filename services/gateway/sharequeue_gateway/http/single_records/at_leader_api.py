@@ -25,8 +25,8 @@ from sharequeue.protocol.types import DeliveryState, Reason, SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import Acknowledger
-from sharequeue_gateway.http.groups.look_up_api import offset_of
 from sharequeue_gateway.http.named_partitions import partition_of
+from sharequeue_gateway.http.single_records.look_up_api import offset_of
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.routing.gateway_client import ANSWER_S

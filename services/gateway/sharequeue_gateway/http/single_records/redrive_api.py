@@ -15,7 +15,7 @@ from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.messages.dead_letters import RedriveDeadLettersRequest, RedriveResult
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.stored_records import StoredRecord, records_in
-from sharequeue_gateway.http.groups.dead_letters import FoundLetter, LetterFinder
+from sharequeue_gateway.http.single_records.dead_letters import FoundLetter, LetterFinder
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.log import CLOSED, DeadLetterRow, OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch

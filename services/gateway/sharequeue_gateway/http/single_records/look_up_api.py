@@ -26,10 +26,10 @@ from sharequeue.protocol.messages.in_flight import (
 from sharequeue.protocol.types import MAX_INT64, SharePartitionKey
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.stored_records import batches_between, records_in
-from sharequeue_gateway.http.groups.dead_letters import LetterFinder
-from sharequeue_gateway.http.groups.dead_letters_api import DeadLettersApi
-from sharequeue_gateway.http.groups.in_flight_api import InFlightApi
 from sharequeue_gateway.http.named_partitions import partition_of
+from sharequeue_gateway.http.single_records.dead_letters import LetterFinder
+from sharequeue_gateway.http.single_records.dead_letters_api import DeadLettersApi
+from sharequeue_gateway.http.single_records.in_flight_api import InFlightApi
 from sharequeue_gateway.producing.partitioner import key_hash
 from sharequeue_gateway.record_log import outcome_store
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog

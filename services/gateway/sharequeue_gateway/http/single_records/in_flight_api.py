@@ -7,15 +7,12 @@ the place where one of them stopped the list is incomplete, so the page ends the
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final
-
-import msgspec
+from typing import Final
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import InvalidRecordState, checked_group_id
 from sharequeue.protocol.messages.cluster import GroupSummaryQuery, GroupSummaryResponse
-from sharequeue.protocol.messages.fields import PlainText
 from sharequeue.protocol.messages.in_flight import (
     DeadLetterStatus,
     InFlightBatch,
@@ -24,11 +21,11 @@ from sharequeue.protocol.messages.in_flight import (
     ListInFlightResponse,
 )
 from sharequeue.protocol.messages.problems import PartitionError
-from sharequeue.protocol.types import MAX_INT32, DeliveryState, TopicIdPartition
+from sharequeue.protocol.types import DeliveryState, TopicIdPartition
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.http.answers.fetch_answer import partition_error
-from sharequeue_gateway.http.answers.page_tokens import PageTokens
+from sharequeue_gateway.http.answers.page_tokens import PLACE, PageTokens
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
@@ -43,8 +40,6 @@ from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
 LOADED_AT_ONCE: Final = 100
-PLACE: Final = msgspec.json.Decoder(tuple[PlainText, Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT32)]])
-"""A topic and a partition, where a page ended."""
 
 Place = tuple[str, int]
 Listed = InFlightPartition | PartitionError
