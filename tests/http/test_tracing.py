@@ -5,7 +5,6 @@ import subprocess
 import sys
 from typing import Any
 
-import pytest
 from opentelemetry import trace
 
 from sharequeue.client import tracing
@@ -136,9 +135,3 @@ def test_a_program_that_has_no_provider_makes_no_spans() -> None:
     assert isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
     assert not tracing.wanted()
     assert tracing.start("send", "orders", "PRODUCER") is None
-
-
-@pytest.fixture(scope="module")
-def stack(shared_stack: Stack) -> Stack:
-    """The shared stack: no test here stops a service."""
-    return shared_stack
