@@ -1,8 +1,6 @@
 """The gateways of a stack as the tests of the cluster see them."""
 
 import re
-import time
-from collections.abc import Callable
 
 import httpx
 from sharequeue_gateway.cluster.generation import Generation, Node
@@ -10,8 +8,8 @@ from sharequeue_gateway.cluster.generation import Generation, Node
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.cluster.calls import make_topic
+from tests.http.calls import wait_until
 
-READY_S = 60
 WAITING = re.compile(r"^sharequeue_waiting_fetches (\S+)$", re.MULTILINE)
 
 
@@ -35,12 +33,8 @@ class GatewayCluster:
 
     def wait_until_known(self, gateways: list[ServiceProcess]) -> None:
         """Wait until each of these gateways knows exactly these."""
-        deadline = time.monotonic() + READY_S
         wanted = {node_id for node_id, gateway in self.nodes.items() if gateway in gateways}
-        for gateway in gateways:
-            while set(self.known_to(gateway)) != wanted:
-                assert time.monotonic() < deadline, f"{gateway.name} knows {self.known_to(gateway)}, not {wanted}"
-                time.sleep(0.05)
+        wait_until(lambda: all(set(self.known_to(gateway)) == wanted for gateway in gateways))
 
     @staticmethod
     def known_to(gateway: ServiceProcess) -> list[str]:
@@ -52,27 +46,13 @@ class GatewayCluster:
         known: list[str] = answer.get("gateways", [])
         return known
 
-    @staticmethod
-    def wait_until(happened: Callable[[], bool]) -> None:
-        """Wait until something is so."""
-        deadline = time.monotonic() + READY_S
-        while not happened():
-            assert time.monotonic() < deadline, "it did not happen"
-            time.sleep(0.05)
-
     def wait_until_waiting(self, there: bool = True) -> None:
         """Wait until some fetch waits at any gateway that answers; with False, until none does."""
-        deadline = time.monotonic() + READY_S
-        while (self._waiting() > 0) is not there:
-            assert time.monotonic() < deadline, f"{self._waiting()} fetches wait"
-            time.sleep(0.05)
+        wait_until(lambda: (self._waiting() > 0) is there)
 
     def wait_until_waiting_at(self, gateway: ServiceProcess) -> None:
         """Wait until some fetch waits at this gateway."""
-        deadline = time.monotonic() + READY_S
-        while not self._waiting_at(gateway):
-            assert time.monotonic() < deadline, f"no fetch waits at {gateway.name}"
-            time.sleep(0.05)
+        wait_until(lambda: self._waiting_at(gateway))
 
     def _waiting(self) -> int:
         return sum(self._waiting_at(gateway) for gateway in self.gateways if gateway.running())

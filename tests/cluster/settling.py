@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,13 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.cluster.calls import fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
+from tests.http.calls import wait_until
 from tests.storage.database import session
 from tests.storage.record_logs import Heard
 
 LEASE_MS = 1500
 RECORDS = 10
 TOKEN = "a token of these tests alone"
-SOON_S = 60.0
 Json = dict[str, Any]
 
 
@@ -100,12 +99,6 @@ class Consumed:
         )
         return {offset for _, offset in places(answer.json())} if answer.status_code == 200 else set()
 
-    def wait_until(self, condition: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + SOON_S
-        while not condition():
-            assert time.monotonic() < deadline, (self.start(), self.visible())
-            time.sleep(0.1)
-
     def wait_until_replaced(self, gone: ServiceProcess) -> None:
         self.cluster.wait_until_known([gateway for gateway in self.cluster.gateways if gateway is not gone])
 
@@ -175,8 +168,8 @@ class Held(Consumed):
         return client.post(path, json={"acknowledgements": [entry]}, timeout=40)
 
     def wait_until_settled(self, upto: int = RECORDS) -> None:
-        self.wait_until(lambda: self.start() == upto)
-        self.wait_until(lambda: not self.unapplied())
+        wait_until(lambda: self.start() == upto)
+        wait_until(lambda: not self.unapplied())
         assert self.visible()
 
     def unapplied(self) -> list[Json]:

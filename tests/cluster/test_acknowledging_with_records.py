@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import random
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +17,8 @@ import pytest
 
 from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.cluster.gateways import GatewayCluster
-from tests.cluster.settling import RECORDS, SOON_S, Consumed, sql
+from tests.cluster.settling import RECORDS, Consumed, sql
+from tests.http.calls import wait_until
 
 STEPS = {
     "begin": ("log.transactions", "BEFORE INSERT", False),
@@ -83,10 +83,7 @@ class Gates:
         waiting = """SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 932
                        AND objid = $1::int::oid AND NOT granted
                        AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"""
-        deadline = time.monotonic() + SOON_S
-        while not self._run(step, waiting):
-            assert time.monotonic() < deadline, f"nothing waits at {step!r}"
-            time.sleep(0.01)
+        wait_until(lambda: self._run(step, waiting))
 
     def ask(self, statement: str, *arguments: Any) -> Any:
         """A value in the database of the log."""
@@ -157,7 +154,7 @@ class Step(Consumed):
     def wait_for_the_outcome(self) -> bool:
         """Wait until nothing is pending. Returns: whether both have happened; otherwise neither has."""
         self.let_time_pass()
-        self.wait_until(lambda: not self.unapplied() and not self.pending())
+        wait_until(lambda: not self.unapplied() and not self.pending())
         happened = self.visible()
         assert self.results_stored() == int(happened)
         assert (self.start() == RECORDS) is happened, (self.start(), happened)
@@ -165,7 +162,7 @@ class Step(Consumed):
 
     def check_the_repeat(self, client: httpx.Client) -> None:
         """The client repeats it until it hears what became of it: it has happened once."""
-        self.wait_until(lambda: self.send(client).status_code == 200)
+        wait_until(lambda: self.send(client).status_code == 200)
         assert self.wait_for_the_outcome()
         again = self.send(client)
         told = {answer.content for answer in self.answers if answer.status_code == 200}
@@ -277,7 +274,7 @@ def test_a_settlement_that_comes_back_changes_nothing(step: Step, clients: list[
     kept = step.gates.ask("SELECT to_jsonb(s)::text FROM log.settlements s WHERE group_id = $1", step.group)
     step.gates.open("forget")
     sending.join()
-    step.wait_until(lambda: not step.unapplied())
+    wait_until(lambda: not step.unapplied())
     step.gates.ask(
         """WITH back AS (INSERT INTO log.settlements
              SELECT * FROM jsonb_populate_record(NULL::log.settlements, $1::jsonb) RETURNING 1)

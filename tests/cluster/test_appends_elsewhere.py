@@ -15,7 +15,8 @@ import pytest
 from sharequeue.client import Producer
 from sharequeue.stack.stack import ServiceProcess
 from tests.cluster.calls import fetch, make_topic
-from tests.cluster.gateways import READY_S, GatewayCluster
+from tests.cluster.gateways import GatewayCluster
+from tests.http.calls import wait_until
 
 PRODUCERS = 4
 BEFORE = 20
@@ -34,12 +35,12 @@ def produce(client: httpx.Client, topic: str, value: str, key: str | None = None
 
 def wait_until_named(client: httpx.Client, topic: str, wanted: ServiceProcess) -> None:
     """Produce until answers name this gateway."""
-    deadline = time.monotonic() + READY_S
-    named: list[dict] = []
-    while [(leader["topic"], leader["partition"], leader["url"]) for leader in named] != [(topic, 0, wanted.url)]:
-        assert time.monotonic() < deadline, named
-        time.sleep(0.05)
-        named = produce(client, topic, f"first-{time.monotonic_ns()}").get("leaders", [])
+
+    def named() -> list[tuple[str, int, str]]:
+        leaders = produce(client, topic, f"first-{time.monotonic_ns()}").get("leaders", [])
+        return [(leader["topic"], leader["partition"], leader["url"]) for leader in leaders]
+
+    wait_until(lambda: named() == [(topic, 0, wanted.url)])
 
 
 class Load:
@@ -65,7 +66,7 @@ class Load:
 
     def wait_for(self, more: int) -> None:
         wanted = len(self.answered) + more
-        GatewayCluster.wait_until(lambda: len(self.answered) >= wanted or any(each.done() for each in self._running))
+        wait_until(lambda: len(self.answered) >= wanted or any(each.done() for each in self._running))
 
     def stop(self) -> None:
         self._stopping.set()

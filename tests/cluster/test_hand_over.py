@@ -3,7 +3,6 @@
 import itertools
 import os
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -14,6 +13,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import ServiceProcess
 from tests.cluster.calls import acknowledge, acknowledgements_of, fetch, make_topic, places, produce
 from tests.cluster.gateways import GatewayCluster
+from tests.http.calls import wait_until
 
 PARTITIONS = 6
 LOCK_MS = 3000
@@ -82,16 +82,13 @@ def test_locks_expire_after_their_leader_died_without_a_fetch(
     led = led_by(cluster, name, topic_id, victim)
     victim.kill()
     cluster.wait_until_known(others(cluster, victim))
-    deadline = time.monotonic() + 60
-    while True:
+
+    def of_victim(field: str) -> set[object]:
         listed = clients[0].get(f"/v1/share-groups/{name}/in-flight").json()["partitions"]
-        of_victim = [entry for entry in listed if entry["partition"] in led]
-        states = {batch["delivery_state"] for entry in of_victim for batch in entry["batches"]}
-        if states == {"AVAILABLE"}:
-            break
-        assert time.monotonic() < deadline, str(of_victim)
-        time.sleep(0.1)
-    assert {batch["delivery_count"] for entry in of_victim for batch in entry["batches"]} == {1}
+        return {batch[field] for entry in listed if entry["partition"] in led for batch in entry["batches"]}
+
+    wait_until(lambda: of_victim("delivery_state") == {"AVAILABLE"})
+    assert of_victim("delivery_count") == {1}
 
 
 def test_the_next_leader_knows_what_left_the_log_unread(

@@ -17,6 +17,7 @@ import httpx
 
 from tests.cluster.calls import make_topic
 from tests.cluster.gateways import GatewayCluster
+from tests.http.calls import wait_until
 
 PARTITIONS = 4
 WORKERS = 4
@@ -151,7 +152,7 @@ def test_a_rolling_restart_uses_up_no_attempts_and_repeats_nothing_accepted(
         try:
             for gateway in cluster.gateways:
                 before = len(pool.accepted)
-                cluster.wait_until(lambda at_least=before + ENOUGH: len(pool.accepted) >= at_least)
+                wait_until(lambda at_least=before + ENOUGH: len(pool.accepted) >= at_least)
                 assert gateway.process is not None
                 gateway.process.send_signal(signal.SIGTERM)
                 assert gateway.process.wait(STOPPED_S) == 0

@@ -20,7 +20,8 @@ import pytest
 from sharequeue.stack.stack import ServiceProcess, Stack
 from tests.cluster.calls import acknowledge, fetch, produce
 from tests.cluster.gateways import GatewayCluster
-from tests.cluster.settling import RECORDS, SOON_S, Held, Json, sql
+from tests.cluster.settling import RECORDS, Held, Json, sql
+from tests.http.calls import wait_until
 from tests.storage.database import session
 
 
@@ -86,10 +87,7 @@ def test_a_gateway_dies_between_hold_and_decision(held: Held, log_url: str) -> N
     held.hold()
     sql(log_url, "UPDATE log.transactions SET deadline = clock_timestamp() WHERE deadline > clock_timestamp()")
     got: set[int] = set()
-    deadline = time.monotonic() + SOON_S
-    while got < set(range(RECORDS)):
-        assert time.monotonic() < deadline, got
-        got |= held.taken(wait_ms=1000)
+    wait_until(lambda: got.update(held.taken(wait_ms=1000)) or got == set(range(RECORDS)))
     assert not held.visible()
     problem = held.commit(held.client).json()
     assert (problem["state"], problem["reason"]) == ("aborted", "timed_out")
@@ -140,11 +138,11 @@ def test_the_state_write_is_refused_after_the_decision(held: Held, state_url: st
     held.hold()
     with refusing_states(state_url):
         held.decide()
-        held.wait_until(lambda: oldest_unapplied_s(held.client) > 5)  # the leader has asked by now
+        wait_until(lambda: oldest_unapplied_s(held.client) > 5)  # the leader has asked by now
         assert held.taken() == set()
         assert [each["group_id"] for each in held.unapplied()] == [held.group]
     held.wait_until_settled()
-    held.wait_until(lambda: oldest_unapplied_s(held.client) == 0)
+    wait_until(lambda: oldest_unapplied_s(held.client) == 0)
 
 
 def oldest_unapplied_s(client: httpx.Client) -> float:
@@ -182,10 +180,10 @@ def test_a_reset_wins(held: Held, decided_first: bool) -> None:
     assert reset.status_code == 200, reset.text
     if not decided_first:
         held.decide()
-    held.wait_until(lambda: not held.unapplied())
+    wait_until(lambda: not held.unapplied())
     assert held.visible()
     got: set[int] = set()
-    held.wait_until(lambda: got.update(held.taken(wait_ms=1000)) or got == set(range(RECORDS)))
+    wait_until(lambda: got.update(held.taken(wait_ms=1000)) or got == set(range(RECORDS)))
 
 
 def test_one_of_two_leaders_says_no(cluster: GatewayCluster, clients: list[httpx.Client], name: str) -> None:
@@ -211,14 +209,14 @@ def test_one_of_two_leaders_says_no(cluster: GatewayCluster, clients: list[httpx
     assert [result["kafka_code"] for result in answer.json()["results"]] == [121] + 5 * [48]
     assert len({cluster.leader_of(name, topic_id, partition).name for partition in range(6)}) > 1
     rest = {"member_id": "m", "batches": batches[1:]}
-    deadline = time.monotonic() + SOON_S
-    while True:
-        try:
+
+    def settled() -> bool:
+        with contextlib.suppress(AssertionError):
             acknowledge(clients[2], name, rest)
-            break
-        except AssertionError:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+            return True
+        return False
+
+    wait_until(settled)
 
 
 PATIENT_S = 10.0
@@ -256,7 +254,7 @@ def test_the_share_coordinator_is_away(
     finally:
         share_coordinator.start()
     decided.wait_until_settled()
-    tried.wait_until(lambda: tried.commit(client).status_code == 200)
+    wait_until(lambda: tried.commit(client).status_code == 200)
     tried.wait_until_settled()
     assert (decided.taken(), tried.taken()) == (set(), set())
 
@@ -295,5 +293,5 @@ def test_one_of_the_two_databases_is_started_again(held: Held, log_url: str, sta
     with database_away(url, 2):
         answer = held.commit(held.client)
     if answer.status_code != 200:
-        held.wait_until(lambda: held.commit(held.client).status_code == 200)
+        wait_until(lambda: held.commit(held.client).status_code == 200)
     held.wait_until_settled()
