@@ -33,8 +33,8 @@ REFUSED: Final = ("Failed to load resource", "The specified value")
 """How Chromium begins to complain of an answer that refuses, and of a field that does not take what an address has."""
 CHECKS: Final = 14
 ASKED: Final = "sharequeue_http_request_seconds_count{"
-MOST_ASKED: Final = 150
-"""Requests of a page in a minute."""
+MOST_ASKED: Final = 40
+"""Requests of a page in a minute, as a mean of all views."""
 FIND: Final = """
   const inside = (title) => title ? [...document.querySelectorAll('section,dialog')].find((it) => it.getAttribute('aria-label').startsWith(title)) : document;
 """

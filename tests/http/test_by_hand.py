@@ -127,7 +127,7 @@ def test_a_window_is_counted_in_buckets(gateway: Gateway, held: str) -> None:
     assert window(gateway, held, from_offset=8)["buckets"] == []
 
 
-def test_a_window_that_is_not_loaded_is_not_loaded_for_a_look(gateway: Gateway, name: str) -> None:
+def test_what_is_not_loaded_is_not_loaded_for_a_look(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     gateway.produce(name, *range(6))
     found = window(gateway, name)
@@ -135,6 +135,11 @@ def test_a_window_that_is_not_loaded_is_not_loaded_for_a_look(gateway: Gateway, 
     gateway.reset(name, "latest", name)
     found = window(gateway, name, from_offset=0)
     assert (found["loaded"], found["start_offset"], found["buckets"]) == (False, 6, [{"finished": 1}] * 6)
+    listing = f"/v1/share-groups/{name}/in-flight"
+    assert good(gateway.http.get(listing, params={"loaded": True}))["partitions"] == []
+    assert window(gateway, name)["loaded"] is False
+    assert len(good(gateway.http.get(listing))["partitions"]) == 1, "without it the list loads"
+    assert len(good(gateway.http.get(listing, params={"loaded": True}))["partitions"]) == 1
     for query in ({"buckets": 1001}, {"buckets": 0}, {"from_offset": 3, "to_offset": 2}):
         path = f"/v1/share-groups/{name}/topics/{name}/partitions/0/window"
         problem(gateway.http.get(path, params=query), 422, "INVALID_REQUEST", 42)

@@ -43,6 +43,8 @@ class InFlightQuery(Request):
     """Only the partition with this number. It needs `topic`."""
     offset: Offset | None = None
     """Only the range that this offset belongs to, and what is unfinished before it. It needs `partition`."""
+    loaded: bool = False
+    """True: only partitions that a gateway has in memory. The call loads none."""
     page_size: PageSize = 1000
     """How many partitions and batches a page has; its last partition is listed whole, so a page may have more."""
     page_token: PageToken | None = None

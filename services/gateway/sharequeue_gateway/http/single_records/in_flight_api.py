@@ -21,7 +21,7 @@ from sharequeue.protocol.messages.in_flight import (
     ListInFlightResponse,
 )
 from sharequeue.protocol.messages.problems import PartitionError
-from sharequeue.protocol.types import DeliveryState, TopicIdPartition
+from sharequeue.protocol.types import DeliveryState, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
 from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.http.answers.fetch_answer import partition_error
@@ -114,10 +114,14 @@ class InFlightApi:
         room = query.page_size
         for start in range(0, len(partitions), LOADED_AT_ONCE):
             some = partitions[start : start + LOADED_AT_ONCE]
-            leds = await self._leader.get(group_id, some, initialize=False)
+            if query.loaded:
+                keys = [SharePartitionKey(group_id, topic.topic_id, partition) for topic, partition in some]
+                leds: Sequence[LedSharePartition | ApiError | None] = [*map(self._leader.loaded, keys)]
+            else:
+                leds = await self._leader.get(group_id, some, initialize=False)
             for (topic, partition), led in zip(some, leds, strict=True):
-                if isinstance(led, InvalidRecordState):
-                    continue  # the group has never fetched from it
+                if led is None or isinstance(led, InvalidRecordState):
+                    continue  # it is not in memory; or the group has never fetched from it
                 if isinstance(led, ApiError):
                     listed.errors.append(partition_error(PartitionFault(topic.name, partition, led)))
                     room -= 1

@@ -73,7 +73,7 @@ export async function call(method, path, { query, body, signal } = {}) {
 export const get = (path, query, signal) => call("GET", path, { query, signal });
 
 // The answer of `load`, again every few seconds. It pauses while the tab is hidden, and waits longer after each error.
-export function useLive(load, deps, every = 5000) {
+export function useLive(load, deps, every = 10_000) {
   const [state, set] = useState({});
   const again = useRef();
   useEffect(() => {

@@ -30,7 +30,7 @@ export function DeadLetters({ name }) {
   const path = at("share-groups", name, "dead-letters");
   const closed = query.closed === "true";
   const live = useLive((signal) => get(path, { ...filter, closed, page_size: PAGE, page_token: query.page, records: true }, signal),
-    [JSON.stringify(filter), closed, query.page], 5000);
+    [JSON.stringify(filter), closed, query.page]);
   const letters = live.data?.dead_letters ?? [];
   const idOf = (letter) => `${letter.topic} ${letter.partition} ${letter.offset} ${letter.died_at_ms}`;
   // Chosen dead letters stay chosen on other pages.

@@ -8,28 +8,23 @@ import { Life } from "./record.js";
 import { Settings } from "./settings.js";
 import { Strip } from "./strip.js";
 
-const LOOKED = 12; // partitions whose windows and oldest records are looked at
+const LOOKED = 12; // partitions whose oldest records are looked at
 
 const placeOf = ({ topic, partition }) => `${topic} ${partition}`;
 
-// The sums of each window. This call loads nothing: an idle partition of the group stays idle.
-async function windows(group, rows, signal) {
-  const sums = await Promise.all(rows.map(async ({ topic, partition }) => {
-    const path = at("share-groups", group, "topics", topic, "partitions", partition, "window");
-    const { buckets } = await get(path, { buckets: 1 }, signal).catch(() => ({ buckets: [] }));
-    return [placeOf({ topic, partition }), buckets[0]];
-  }));
-  return new Map(sums);
-}
-
-// Who holds how many records, and why others came back, in the partitions that have some: so these are in use already.
-async function inFlight(group, rows, signal) {
-  const pages = await Promise.all(rows.map(({ topic, partition }) =>
-    get(at("share-groups", group, "in-flight"), { topic, partition }, signal).catch(() => ({ partitions: [] }))));
-  const holders = new Map(), reasons = new Map();
-  for (const { topic, partition, batches } of pages.flatMap((page) => page.partitions)) {
+// What each partition has in flight, who holds how many records, and why others came back. The call loads nothing: an
+// idle partition of the group stays idle.
+async function inFlight(group, signal) {
+  const { partitions } = await get(at("share-groups", group, "in-flight"), { loaded: true }, signal);
+  const places = new Map(), holders = new Map(), reasons = new Map();
+  for (const { topic, partition, batches } of partitions) {
+    const sums = { acquired: 0, delayed: 0, available: 0 };
+    places.set(placeOf({ topic, partition }), sums);
     for (const batch of batches) {
       const records = batch.last_offset - batch.first_offset + 1;
+      if (batch.delivery_state === "ACQUIRED") sums.acquired += records;
+      else if (batch.available_at_ms) sums.delayed += records;
+      else if (batch.delivery_state === "AVAILABLE" && batch.delivery_count && !batch.transaction_id) sums.available += records;
       if (batch.reason) {
         const given = reasons.get(batch.reason) ?? { records: 0, place: { topic, partition, offset: batch.first_offset } };
         given.records += records;
@@ -45,7 +40,7 @@ async function inFlight(group, rows, signal) {
       holders.set(batch.member_id, holder);
     }
   }
-  return { holders, reasons };
+  return { places, holders, reasons };
 }
 
 // The time of the first record that the group has not finished. It reads the log alone, so it loads nothing.
@@ -63,19 +58,16 @@ export function Group({ name }) {
   const [query, change] = useQuery();
   const path = at("share-groups", name);
   const samples = useSamples({ group_id: name }, query.range);
-  const config = useLive((signal) => get(at("share-groups", name, "config"), {}, signal), [name], 10_000);
-  const isChosen = (row) => row.topic === (query.topic ?? row.topic) && row.partition === Number(query.partition ?? 0);
+  const config = useLive((signal) => get(at("share-groups", name, "config"), {}, signal), [name], 15_000);
   const live = useLive(async (signal) => {
-    const [offsets, group] = await Promise.all([
+    const [offsets, group, found] = await Promise.all([
       get(at("share-groups", name, "offsets"), { page_token: query.page }, signal),
       get(path, {}, signal),
+      inFlight(name, signal),
     ]);
     const rows = offsets.topics.flatMap((topic) => topic.partitions.map((each) => ({ topic: topic.topic, ...each })));
-    const places = await windows(name, rows.filter((row, index) => index < LOOKED || isChosen(row)), signal);
-    const some = ({ acquired = 0, delayed = 0, available = 0 } = {}) => acquired + delayed + available > 0;
-    const found = await inFlight(name, rows.filter((row) => some(places.get(placeOf(row)))), signal);
-    return { rows, next: offsets.next_page_token, places, ...found, workers: group.workers ?? [], group };
-  }, [name, query.page, query.topic, query.partition], 5000);
+    return { rows, next: offsets.next_page_token, ...found, workers: group.workers ?? [], group };
+  }, [name, query.page], 5000);
   const { rows = [], group } = live.data ?? {};
   const first = rows.find((each) => each.topic === (query.topic ?? each.topic)) ?? { topic: query.topic, partition: 0 };
   // A partition that the address names and that is on another page of the list, or nowhere, is no other one.
@@ -110,7 +102,7 @@ export function Group({ name }) {
 function Partitions({ rows, data, times, chosen, query, change }) {
   const choose = ({ topic, partition }) => change({ topic, partition, offset: undefined, from: undefined, to: undefined }, false);
   const cells = rows.map((row) => {
-    const of = data.places.get(placeOf(row)), time = times.get(placeOf(row)), sum = (state) => (of ? num(of[state] ?? 0) : "–");
+    const of = data.places.get(placeOf(row)), time = times.get(placeOf(row)), sum = (state) => num(of?.[state]);
     return [
       html`<${Link} names=${["topics", row.topic]} query=${{ partition: row.partition }}>${row.topic}<//>`,
       html`<button type="button" class="link" onClick=${() => choose(row)}>${row.partition}</button>`,

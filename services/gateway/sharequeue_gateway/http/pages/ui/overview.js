@@ -25,7 +25,7 @@ export function useSamples(query, range) {
     if (points.at(-1)?.at_ms > now()) points.at(-1).open = true; // its step has not ended: it has no rate yet
     return { step_ms, points };
   };
-  return { ...useLive(load, [range, JSON.stringify(query)], 10_000), long };
+  return { ...useLive(load, [range, JSON.stringify(query)]), long };
 }
 export const Ranges = ({ range, onRange }) => html`<div class="ranges" role="group" aria-label="Range of the charts">
   ${RANGES.map(([name, text]) =>
@@ -79,7 +79,7 @@ export function Tiles({ samples, of = "cluster" }) {
 
 function GroupsTable({ size, token }) {
   const [, change] = useQuery();
-  const live = useLive((signal) => get(at("reports", "attention"), { page_size: size, page_token: token }, signal), [token], 5000);
+  const live = useLive((signal) => get(at("reports", "attention"), { page_size: size, page_token: token }, signal), [token]);
   const rows = (live.data?.groups ?? []).map((group) => [
     html`<${Link} names=${["groups", group.group_id]}>${group.group_id}<//>${group.paused && html` <${Badge} kind="warn">paused<//>`}`,
     group.reasons.length ? group.reasons.map((word) => html`<${Reason} word=${word} />`) : html`<span class="dim">well</span>`,
@@ -97,7 +97,7 @@ function GroupsTable({ size, token }) {
 // Why one group needs attention, in sentences.
 export function Attention({ group }) {
   const query = { group_id: group };
-  const live = useLive((signal) => get(at("reports", "attention"), query, signal), [group], 10_000);
+  const live = useLive((signal) => get(at("reports", "attention"), query, signal), [group]);
   const [seen] = live.data?.groups ?? [];
   if (!seen?.reasons.length) return null; // the view says what is wrong if the gateway does not answer
   return html`<${Panel} title="Needs attention" side=${html`<span class="dim">${num(seen.ready_count)} ready${
@@ -122,7 +122,7 @@ export function Groups() {
 
 // What a gateway knows of the others and of what it needs.
 function Services() {
-  const live = useLive((signal) => get("readyz", {}, signal), [], 5000);
+  const live = useLive((signal) => get("readyz", {}, signal), []);
   const data = live.data;
   if (!data) return html`<${Notice} of=${live} />`;
   const state = { ready: ["ready", "good"], degraded: ["works with less", "warn"],

@@ -46,7 +46,7 @@ export function Life({ group, topic, partition, offset, changed }) {
   const live = useLive(async (signal) => {
     const used = wanted || (await get(at(...within, "window"), { buckets: 1 }, signal)).loaded;
     return used ? get(path, {}, signal) : { state: "idle" };
-  }, [path, wanted], 3000);
+  }, [path, wanted], 5000);
   const log = at("topics", topic, "partitions", partition, "records");
   const value = useLive(async (signal) => (await get(log, { offset, max_records: 1 }, signal)).records[0], [path], 60_000);
   const life = live.data, range = life?.in_flight, record = value.data?.offset === offset ? value.data : undefined;

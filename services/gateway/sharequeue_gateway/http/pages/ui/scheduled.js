@@ -18,7 +18,7 @@ export function Waiters({ topic }) {
   const [query, change] = useQuery();
   const [shown, show] = useOpen();
   const path = topic ? at("topics", topic, "scheduled") : at("scheduled");
-  const live = useLive((signal) => get(path, { page_size: 50, page_token: query.waiting }, signal), [query.waiting], 5000);
+  const live = useLive((signal) => get(path, { page_size: 50, page_token: query.waiting }, signal), [query.waiting]);
   const waiting = live.data?.scheduled ?? live.data?.due ?? [];
   const idOf = (record) => record.schedule_id ?? `${record.topic}/${record.name}`;
   const rows = waiting.map((record) => {
@@ -55,7 +55,7 @@ function Waiter({ topic, id, done }) {
 
 export function Periodic({ topic }) {
   const [shown, show] = useOpen();
-  const live = useLive((signal) => get(at("topics", topic, "schedules"), {}, signal), [topic], 5000);
+  const live = useLive((signal) => get(at("topics", topic, "schedules"), {}, signal), [topic]);
   const schedules = live.data?.schedules ?? [];
   const rows = schedules.map((schedule) => [
     html`<${Opener} open=${shown === schedule.name} onPress=${() => show(schedule.name)}>

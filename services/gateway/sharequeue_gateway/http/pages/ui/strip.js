@@ -32,7 +32,7 @@ export function Strip({ group, topic, partition }) {
     if (!width) return undefined;
     const seen = await get(path, { ...asked, buckets: cells }, signal);
     return { ...seen, to_offset: Math.max(seen.from_offset, Math.min(asked.to_offset ?? Infinity, seen.log_end_offset)) };
-  }, [asked.from_offset, asked.to_offset, cells, width > 0], 3000);
+  }, [asked.from_offset, asked.to_offset, cells, width > 0], 5000);
   const view = live.data;
   const spanOf = ({ from_offset, to_offset }) => to_offset - from_offset;
   const move = (from, to) => {

@@ -12,7 +12,7 @@ const LOOKED = 500, LOOKS = 40; // records of a look by key, and looks until a p
 
 export function Topics() {
   const [query, change] = useQuery();
-  const live = useLive((signal) => get(at("topics"), { page_size: 200, page_token: query.page }, signal), [query.page], 10_000);
+  const live = useLive((signal) => get(at("topics"), { page_size: 200, page_token: query.page }, signal), [query.page]);
   const wanted = query.filter ?? "";
   const topics = (live.data?.topics ?? []).filter((topic) => topic.name.includes(wanted));
   const rows = topics.map((topic) => [html`<${Link} names=${["topics", topic.name]}>${topic.name}
@@ -27,7 +27,7 @@ export function Topics() {
 
 export function Topic({ name }) {
   const [query, change] = useQuery();
-  const live = useLive((signal) => get(at("topics", name), {}, signal), [name], 5000);
+  const live = useLive((signal) => get(at("topics", name), {}, signal), [name]);
   const samples = useSamples({ topic: name }, query.range);
   const partitions = live.data?.partitions ?? [];
   const chosen = Math.max(0, partitions.findIndex((each) => each.partition === Number(query.partition ?? -1)));
@@ -69,7 +69,7 @@ function Records({ topic, partition, partitions }) {
   const path = at("topics", topic, "partitions", partition.partition, "records");
   const fixed = query.offset !== undefined;
   const offset = Math.min(Math.max(first, fixed ? Number(query.offset) || 0 : end - PAGE), Math.max(first, end));
-  const live = useLive((signal) => get(path, { offset, max_records: PAGE, max_bytes: 4 << 20 }, signal), [offset], 5000);
+  const live = useLive((signal) => get(path, { offset, max_records: PAGE, max_bytes: 4 << 20 }, signal), [offset]);
   const records = live.data?.records ?? [];
   const shown = Number(query.open); // it has an offset in the address, too: newer records do not move it away
   const open = (one) => change({ partition: partition.partition, offset, open: shown === one ? undefined : one });

@@ -7,8 +7,7 @@ const STATES = [["open", "Open"], ["committed", "Committed"], ["aborted", "Abort
 export function Transactions() {
   const [query, change] = useQuery();
   const state = query.state ?? "open";
-  const live = useLive((signal) => get(at("transactions"), { state, page_size: 100, page_token: query.page }, signal), [state, query.page],
-    5000);
+  const live = useLive((signal) => get(at("transactions"), { state, page_size: 100, page_token: query.page }, signal), [state, query.page]);
   const choose = (id) => change({ id: query.id === id ? undefined : id });
   const idOf = (one) => html`<${Opener} open=${query.id === one.transaction_id} onPress=${() => choose(one.transaction_id)}><code>
     ${one.transaction_id}</code><//>`;
@@ -33,7 +32,7 @@ export function Transactions() {
 
 function One({ id, done }) {
   const path = at("transactions", id), abort = at("transactions", id, "terminate");
-  const live = useLive((signal) => get(path, {}, signal), [id], 5000), of = live.data;
+  const live = useLive((signal) => get(path, {}, signal), [id]), of = live.data;
   const ask = async () => ({ text: `${many(of.partitions.length,
     "partition")} would lose what it wrote there. Its producer learns of it at its next call.`, confirm: "Abort the transaction" });
   const run = async () => {
