@@ -62,6 +62,16 @@ class Page:
             raise RuntimeError(f"{script}: {result['exceptionDetails']}")
         return result["result"].get("value")
 
+    @contextmanager
+    def at(self, target: str) -> Iterator[None]:
+        """Speak to another page of the browser while this lasts."""
+        own, session = self._session, self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = session
+        try:
+            yield
+        finally:
+            self._session = own
+
     def wait(self, script: str, wanted: Callable[[Any], bool] = bool) -> Any:
         """The first value of an expression that is wanted. Raises: TimeoutError: there was none."""
         deadline = time.monotonic() + DEADLINE_S
