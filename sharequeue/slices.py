@@ -2,12 +2,15 @@
 
 import asyncio
 import time
-from typing import Final
+from collections.abc import AsyncIterator, Iterable
+from typing import Final, TypeVar
 
 SLICE_S: Final = 0.005
 """The length of a slice in seconds."""
 MOST_REST_S: Final = 0.02
 """The longest rest: a slice that waited for something else took long for another reason."""
+
+Item = TypeVar("Item")
 
 
 class Slices:
@@ -32,6 +35,15 @@ class Slices:
         """Let other tasks run, then begin the next slice."""
         await asyncio.sleep(0)
         self._ends_at = time.perf_counter() + SLICE_S
+
+
+async def in_slices(items: Iterable[Item]) -> AsyncIterator[Item]:
+    """Yield items whose work is done in slices."""
+    slices = Slices()
+    for item in items:
+        if slices.over():
+            await slices.pause()
+        yield item
 
 
 class Pace:

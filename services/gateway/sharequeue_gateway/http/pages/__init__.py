@@ -11,10 +11,11 @@ lead to the proxy. Because of the headers, a browser runs no other script, and s
 routes are FastAPI's, not endpoints, so they are not in the document. `CheckedCallers` asks about their hosts and
 origins (`sharequeue_http.application.app`).
 
-A file is sent from the disk in pieces: an answer of any size takes no more memory than a piece.
+A file of `/docs` is sent from the disk in pieces: an answer of any size takes no more memory than a piece.
 """
 
 import logging
+import zlib
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -59,10 +60,8 @@ FRESH_S: Final = 3600
 
 def serve_pages(app: App, kafka_defaults: bool = False) -> None:
     """Add the pages. Without the files of Swagger UI there is no `/docs`, and a warning in the log says so."""
-    for address, file in ui.files():
-        _serve_file(app, address, file, {**UI_HEADERS, "Cache-Control": "no-cache"})
-    for address, page, kind in (*ui.views(), ("/ui/settings.json", ui.settings(kafka_defaults), "application/json")):
-        _serve_bytes(app, address, page, {**UI_HEADERS, "Cache-Control": "no-cache", "Content-Type": kind})
+    for address, content, kind in ui.contents(kafka_defaults):
+        _serve_bytes(app, address, content, {**UI_HEADERS, "Cache-Control": "no-cache", "Content-Type": kind})
 
     async def lead(request: Request) -> Response:
         return RedirectResponse("ui", headers={**HEADERS, **_request_id(request)})
@@ -102,7 +101,7 @@ def _serve_file(app: App, path: str, file: Path, headers: dict[str, str]) -> Non
 
 
 def _serve_bytes(app: App, address: str, content: bytes, headers: dict[str, str]) -> None:
-    tag = ui.mark(content)
+    tag = f'"{zlib.crc32(content):08x}-{len(content)}"'
 
     async def answer(request: Request) -> Response:
         own = {**HEADERS, **headers, **_request_id(request), "ETag": tag}

@@ -9,7 +9,6 @@ are relative, so that it works behind a proxy at any path: an address two levels
 """
 
 import json
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -17,33 +16,23 @@ from typing import Final
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, Configs
 
 FILES: Final = Path(__file__).with_name("ui")
-SHOWN: Final = (".js", ".css", ".svg")
-VIEWS: Final = {
-    "/ui": "ui/",
-    "/ui/": "",
-    "/ui/topics": "",
-    "/ui/topics/{topic}": "../",
-    "/ui/groups": "",
-    "/ui/groups/{group}": "../",
-    "/ui/groups/{group}/dead-letters": "../../",
-    "/ui/scheduled": "",
-    "/ui/transactions": "",
-}
-"""Each address of the page, and the way from there to its files."""
+KINDS: Final = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+VIEWS: Final = (
+    *("/ui", "/ui/", "/ui/topics", "/ui/topics/{topic}", "/ui/groups", "/ui/groups/{group}"),
+    *("/ui/groups/{group}/dead-letters", "/ui/scheduled", "/ui/transactions"),
+)
 
 
-def files() -> Iterator[tuple[str, Path]]:
-    """The files of the page, by their addresses."""
-    for path in sorted(FILES.rglob("*")):
-        if path.suffix in SHOWN:
-            yield f"/ui/{path.relative_to(FILES).as_posix()}", path
-
-
-def views() -> Iterator[tuple[str, bytes, str]]:
-    """The page at each of its addresses."""
+def contents(kafka_defaults: bool) -> Iterator[tuple[str, bytes, str]]:
+    """Yield each address with its bytes and their content type."""
     page = (FILES / "index.html").read_text()
-    for address, way in VIEWS.items():
-        yield address, page.replace("{ui}", way).encode(), "text/html; charset=utf-8"
+    for view in VIEWS:
+        way = "ui/" if view == "/ui" else "../" * (view.count("/") - 2)
+        yield view, page.replace("{ui}", way).encode(), "text/html; charset=utf-8"
+    for path in FILES.rglob("*"):
+        if path.suffix in KINDS:
+            yield f"/ui/{path.relative_to(FILES).as_posix()}", path.read_bytes(), KINDS[path.suffix]
+    yield "/ui/settings.json", settings(kafka_defaults), "application/json"
 
 
 def settings(kafka_defaults: bool) -> bytes:
@@ -63,8 +52,3 @@ def settings(kafka_defaults: bool) -> bytes:
         }
 
     return json.dumps({"group": of(GROUP_CONFIGS), "topic": of(TOPIC_CONFIGS)}, ensure_ascii=False).encode()
-
-
-def mark(content: bytes) -> str:
-    """An entity tag."""
-    return f'"{zlib.crc32(content):08x}-{len(content)}"'

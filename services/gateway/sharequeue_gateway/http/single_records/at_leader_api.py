@@ -22,7 +22,7 @@ from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.protocol.types import DeliveryState, Reason, SharePartitionKey
-from sharequeue.slices import Slices
+from sharequeue.slices import in_slices
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import Acknowledger
 from sharequeue_gateway.http.named_partitions import partition_of
@@ -163,10 +163,7 @@ class AtLeaderApi:
 
 async def _count(machine: SharePartition, buckets: list[WindowBucket], first: int, end: int, size: int) -> None:
     """Count the records of the window. Runs come and go in the pauses: a few are then missed, or counted twice."""
-    slices = Slices()
-    for run in machine.overlapping(max(first, machine.start_offset), end - 1):
-        if slices.over():
-            await slices.pause()
+    async for run in in_slices(machine.overlapping(max(first, machine.start_offset), end - 1)):
         begin, last = max(run.first, first, machine.start_offset), min(run.last, end - 1)
         while begin <= last:
             number = (begin - first) // size

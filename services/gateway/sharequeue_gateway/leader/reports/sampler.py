@@ -9,7 +9,7 @@ from typing import Final
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.reports import Figures, FiguresQuery
-from sharequeue.slices import Slices
+from sharequeue.slices import in_slices
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
@@ -55,16 +55,12 @@ class Sampler:
     async def here(self, used_since_ms: int) -> Figures:
         """The figures of this gateway, without pairs whose counts have not changed since a time."""
         pairs: dict[tuple[str, str], Counts] = {}
-        slices, paused = Slices(), set[str]()
-        for names, counts in list(self._totals.items()):
-            if slices.over():
-                await slices.pause()
+        paused = set[str]()
+        async for names, counts in in_slices(list(self._totals.items())):
             if not counts.used_at_ms or counts.used_at_ms >= used_since_ms:  # 0: too new to have a time
                 failed, dead = counts.released + counts.rejected + counts.expired, sum(counts.dead_letters.values())
                 pairs[names] = [counts.produced, counts.accepted, failed, dead, *NOTHING[BACKLOG:]]
-        for led in list(self._leds()):
-            if slices.over():
-                await slices.pause()
+        async for led in in_slices(list(self._leds())):
             machine = led.machine
             if machine.config.paused:
                 paused.add(led.key.group_id)
@@ -78,7 +74,7 @@ class Sampler:
     async def take(self, backlogs: Backlogs, oldest: Oldest, opened: Backlogs) -> None:
         """Take a sample of what was read and of the figures of all gateways. Raises: ApiError: it is not written; what
         happened is in the next one."""
-        ended, slices = Round(self._clock.now_ms()), Slices()
+        ended = Round(self._clock.now_ms())
         nodes = [self._cluster.me, *self._cluster.others()]
         self._known = {node: pairs for node, pairs in self._known.items() if node in nodes}
         for node, figures in zip(nodes, await asyncio.gather(*map(self._ask, nodes)), strict=True):
@@ -88,9 +84,7 @@ class Sampler:
             ended.paused.update(figures.paused)
             for group_id, members in figures.members.items():
                 ended.workers.setdefault(group_id, set()).update(members)
-            for group_id, topic_id, counts in figures.pairs:
-                if slices.over():
-                    await slices.pause()
+            async for group_id, topic_id, counts in in_slices(figures.pairs):
                 before = counts if first else known.get((group_id, topic_id), NOTHING)
                 known[group_id, topic_id] = counts
                 if self._metadata.name_of(topic_id) is not None:
@@ -98,11 +92,10 @@ class Sampler:
                         at - was if at >= was else at for at, was in zip(counts[:BACKLOG], before, strict=False)
                     ]
                     ended.add(group_id, topic_id, [*happened, *counts[BACKLOG:]])
-        await self._add_read(ended, backlogs, oldest, opened, slices)
+        await self._add_read(ended, backlogs, oldest, opened)
         sampling = self.sampling = self.sampling or Sampling()
-        for _ in sampling.note(ended):
-            if slices.over():
-                await slices.pause()
+        async for _ in in_slices(sampling.note(ended)):
+            pass
         rows = sampling.due()
         await self._query(sample_store.write, ended.at_ms, rows)
         sampling.written(rows)
@@ -116,17 +109,13 @@ class Sampler:
         elif not await self._query(sample_store.merge_some, self._hour * HOUR_MS):
             self._hour += 1
 
-    async def _add_read(
-        self, ended: Round, backlogs: Backlogs, oldest: Oldest, opened: Backlogs, slices: Slices
-    ) -> None:
+    async def _add_read(self, ended: Round, backlogs: Backlogs, oldest: Oldest, opened: Backlogs) -> None:
         """Add what was read from the log. A group gets what was produced to its topics."""
         read: dict[tuple[str, str], Counts] = {}
         for place, found in ((BACKLOG, backlogs.largest), (OPEN, opened.largest)):
             for group_id, topic_id, records in found:
                 read.setdefault((group_id, topic_id), [*NOTHING])[place] = records
-        for (group_id, topic_id), counts in read.items():
-            if slices.over():
-                await slices.pause()
+        async for (group_id, topic_id), counts in in_slices(read.items()):
             counts[OLDEST] = oldest.get((group_id, topic_id, False), 0)
             if self._metadata.name_of(topic_id) is not None:
                 ended.of(of_group(group_id))[IN] += ended.of(of_topic(topic_id))[IN]
