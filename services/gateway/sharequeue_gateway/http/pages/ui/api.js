@@ -94,7 +94,7 @@ export function useLive(load, deps, every = 10_000) {
         if (!(fault instanceof Problem)) console.error(fault);
         wait = Math.min(Math.max(wait * 2, (fault.retryAfter ?? 0) * 1000), CALM_MS);
         set((was) => ({ ...was, fault, wait }));
-        window.dispatchEvent(new CustomEvent("live", { detail: false }));
+        window.dispatchEvent(new CustomEvent("live", { detail: fault.status === 404 }));
         if (fault.status === 401) return; // until there is another key
       }
       timer = setTimeout(round, wait * (0.9 + Math.random() / 5));

@@ -5,7 +5,9 @@ import { clock, html, short, span } from "./parts.js";
 const HEIGHT = 132, LEFT = 44, BOTTOM = 20, TOP = 8;
 const STEPS = [1, 2, 5];
 const MINUTE = 60_000;
-const TICKS = [1, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880].map((minutes) => minutes * MINUTE);
+const TICKS = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880].map((minutes) => minutes * MINUTE);
+
+const TIMES = [1, 2, 10, 20, 60, 120, 240, 600, 1200, 3600, 7200, 14_400, 36_000, 86_400, 172_800, 345_600].map((s) => s * 1000);
 
 // The least of 1, 2, 5 × 10^n that is not below `value`.
 function ceiling(value) {
@@ -41,7 +43,7 @@ export function Chart({ title, points, series, from, to, step, form = short, bar
   const [element, width] = useWidth();
   const [hover, set] = useState();
   const values = points.flatMap((point) => series.map((each) => each.value(point)).filter((value) => value !== undefined));
-  const top = ceiling(Math.max(1, ...values)), right = width - 6, low = HEIGHT - BOTTOM;
+  const most = Math.max(1, ...values), top = (form === span && TIMES.find((each) => each >= most)) || ceiling(most), right = width - 6, low = HEIGHT - BOTTOM;
   const x = (ms) => LEFT + ((Math.min(ms, to) - from) / Math.max(1, to - from)) * (right - LEFT);
   const y = (value) => low - (value / top) * (low - TOP);
   const tick = TICKS.find((each) => (to - from) / each <= Math.max(2, width / 110)) ?? TICKS.at(-1);

@@ -10,6 +10,7 @@ const PAGE = 100;
 const AT_ONCE = 1000; // records of one call, so that progress shows
 const FILTERS = ["topic", "partition", "cause", "reason", "key", "after", "before", "offset"];
 const CAUSES = [["", "any"], ["rejected", "rejected"], ["delivery_limit", "delivery limit"]];
+const causeOf = ({ cause }) => (/reject/.test(cause) ? "rejected" : /delivery count/.test(cause) ? "delivery limit" : cause);
 
 const momentOf = (text) => new Date(text ?? "").getTime() || undefined; // an address may have any text
 const numberOf = (text) => (/^\d+$/.test(text) ? Number(text) : text); // another text is refused by the gateway
@@ -47,7 +48,7 @@ export function DeadLetters({ name }) {
   const rows = letters.map((letter) => [
     letter.state === "open" && html`<input type="checkbox" aria-label="Choose offset ${letter.offset}" checked=${picked.has(idOf(letter))}
       onChange=${(event) => choose([letter], event.target.checked)} />`,
-    html`<${Time} ms=${letter.died_at_ms} />`, letter.cause,
+    html`<${Time} ms=${letter.died_at_ms} />`, html`<span title=${letter.cause}>${causeOf(letter)}</span>`,
     html`<span class="cut">${letter.reason ?? "–"}</span>`,
     html`<${Link} class="cut" names=${["groups", name]}
       query=${{ topic: letter.topic, partition: letter.partition, offset: letter.offset }}>

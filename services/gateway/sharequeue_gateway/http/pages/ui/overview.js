@@ -106,16 +106,17 @@ export function Attention({ group }) {
     <${Shell} cli=${command("groups", "attention", group)} curl=${curl("GET", at("reports", "attention"), undefined, query)} /><//>`;
 }
 
+const JOINED = { Empty: "nobody", Stable: "members" }; // by heartbeats: fetching needs no membership
 export function Groups() {
   const [query, change] = useQuery();
   const live = useLive((signal) => get(at("share-groups"), { page_size: 200, page_token: query.all }, signal), [query.all], 15_000);
   const rows = (live.data?.groups ?? []).map((group) => [html`<${Link} names=${["groups", group.group_id]}>${group.group_id}
-    <//>`, group.state, group.paused ? html`<${Badge}>paused<//>` : ""]);
+    <//>`, JOINED[group.state] ?? group.state, group.paused ? html`<${Badge}>paused<//>` : ""]);
   return html`<h1>Groups</h1>
     <${Panel} title="Groups with work, those that need attention first"><${GroupsTable} size=${100} token=${query.page} key=${query.page} />
     <//>
     <${Panel} title="All groups by name"><${Notice} of=${live} /><${Waiting} of=${live} />
-      ${live.data && html`<${Table} label="All groups" columns=${["Group", "State", ""]} rows=${rows}
+      ${live.data && html`<${Table} label="All groups" columns=${["Group", "Joined", ""]} rows=${rows}
         none="There is no group yet. A group begins with its first fetch." />`}
       <${Pages} next=${live.data?.next_page_token} shown=${query.all} onPage=${(all) => change({ all }, false)} /><//>`;
 }

@@ -103,11 +103,11 @@ export function Notice({ of }) {
 }
 export const Waiting = ({ of }) => (of.data || of.fault ? null : html`<p class="none">Loading …</p>`);
 
-export function Shell({ curl, cli }) {
+export function Shell({ curl, cli, words = "The same in a shell" }) {
   const copy = (text) => navigator.clipboard?.writeText(text);
   const line = (text) => text && html`<div class="line"><pre tabindex="0">${text}</pre>
     ${navigator.clipboard && html`<button type="button" class="small" onClick=${() => copy(text)}>Copy</button>`}</div>`;
-  return html`<details class="shell"><summary>The same in a shell</summary>${line(cli)}${line(curl)}</details>`;
+  return html`<details class="shell"><summary>${words}</summary>${line(cli)}${line(curl)}</details>`;
 }
 
 // Values of records

@@ -54,14 +54,14 @@ export function Life({ group, topic, partition, offset, changed }) {
   const done = () => { live.refresh(); changed(); };
   const place = (where) => where && html` <${Link} names=${["topics", where.topic]}
     query=${{ partition: where.partition, offset: where.offset }}>${where.topic}/${where.partition} at ${num(where.offset)}<//>`;
-  const holder = range?.member_id && html` It is held by <b>${range.member_id}</b>, whose lock ends ${distance(range.lock_expires_at_ms)}.`;
+  const holder = range?.member_id && html`It is held by <b>${range.member_id}</b>, whose lock ends ${distance(range.lock_expires_at_ms)}.`;
   const before = life?.unfinished_before ? ` At most ${many(life.unfinished_before, "record")} come first.` : "";
   const attempts = range && range.attempt !== range.delivery_count ? `, of which ${num(range.attempt)} count as attempts` : "";
   const gone = value.at || value.fault ? "The log does not have it any more." : "Loading …";
   return html`<${Panel} title="Record ${num(offset)} of ${topic}, partition ${partition}" side=${life && html`<${Badge} kind=${kind}>${name}<//>`}>
     <${Notice} of=${live} /><${Waiting} of=${live} />
     ${life?.state === "idle" && html`<p><button type="button" class="main" onClick=${() => want(true)}>Look it up</button></p>`}
-    ${life && html`<div class="pair"><div><p>${meaning}${holder}${before}</p>
+    ${life && html`<div class="pair"><div><p>${holder || meaning}${before}</p>
         <dl class="facts"><dt>Deliveries</dt><dd>${num(range?.delivery_count ?? life.dead_letters?.at(-1)?.delivery_count)}${attempts}</dd>
           ${record && html`<dt>Key</dt><dd>${keyOf(record)}</dd>`}
           ${life.timestamp_ms && html`<dt>Age</dt><dd>${span(now() - life.timestamp_ms)}</dd>`}</dl>
@@ -73,7 +73,7 @@ export function Life({ group, topic, partition, offset, changed }) {
       ${life.state === "dead" && html`<p>
         <${Link} class="button" names=${["groups", group, "dead-letters"]} query=${{ topic, partition, offset }}>To its dead letter<//>
         </p>`}`}
-    <${Shell} cli=${command("records", "show", group, topic, offset, "--partition", partition)} curl=${curl("GET", path)} /><//>`;
+    <${Shell} words="This look-up in a shell" cli=${command("records", "show", group, topic, offset, "--partition", partition)} curl=${curl("GET", path)} /><//>`;
 }
 
 const ACTIONS = {

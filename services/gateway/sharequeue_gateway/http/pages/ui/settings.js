@@ -4,8 +4,14 @@ import { at, call, command, curl, useLive } from "./api.js";
 import { Act, Field, Opener, Panel, Table, html, settings, useOpen } from "./parts.js";
 
 const plain = (text) => text.replace(/\[([^\]]+)\]\([^)]+\)/g, "$1").replaceAll("`", "");
-const allowed = (known) => (known.choices ? known.choices.join(", ") : known.bounds ? `${known.bounds[0]} ${known.bounds[1] > 1e15
-  ? "or more" : `to ${known.bounds[1]}`}` : plain(known.form ?? ""));
+// A length of time or a size in words: settings are in milliseconds and bytes.
+const UNITS = { ms: [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000], ["s", 1000]], bytes: [["GiB", 1 << 30], ["MiB", 1 << 20], ["KiB", 1024]] };
+function words(name, value) {
+  const unit = value > 0 && UNITS[name.split(".").at(-1)]?.find(([, size]) => value % size === 0);
+  return unit ? ` (${value / unit[1]} ${unit[0]})` : "";
+}
+const bounds = (name, [low, high]) => (high > 1e15 ? `${low} or more` : `${low}${words(name, low)} to ${high}${words(name, high)}`);
+const allowed = (name, known) => (known.choices ? known.choices.join(", ") : known.bounds ? bounds(name, known.bounds) : plain(known.form ?? ""));
 
 // `kind`: topic or group. `values`: those in force by name. `changed`: called after a change.
 export function Settings({ kind, name, values, changed }) {
@@ -18,9 +24,9 @@ export function Settings({ kind, name, values, changed }) {
     return [
       html`<${Opener} open=${each === open} onPress=${() => toggle(each)}>${each}<//>`,
       html`<code class=${own.default !== undefined && usual !== values[each] ? "changed" : ""}>
-        ${values[each] === "" ? "(empty)" : values[each]}</code>`,
-      html`<span class="dim">${usual === "" ? "(empty)" : usual}</span>`,
-      html`<span class="dim">${allowed(own) ?? ""}</span>`,
+        ${values[each] === "" ? "(empty)" : values[each]}</code><span class="dim">${words(each, values[each])}</span>`,
+      html`<span class="dim">${usual === "" ? "(empty)" : usual}${words(each, usual)}</span>`,
+      html`<span class="dim">${allowed(each, own) ?? ""}</span>`,
     ];
   });
   return html`<${Panel} title="Settings"><${Table} label="Settings" columns=${["Setting", "Value", "Default", "Allowed"]} rows=${rows}
