@@ -31,7 +31,7 @@ TOOLS: Final = HERE.parents[1] / "dist/browser"
 SIZES: Final = {"desktop": (1280, 860, False), "phone": (390, 844, True), "picture": (1280, 812, False)}
 REFUSED: Final = ("Failed to load resource", "The specified value")
 """How Chromium begins to complain of an answer that refuses, and of a field that does not take what an address has."""
-CHECKS: Final = 14
+CHECKS: Final = 15
 ASKED: Final = "sharequeue_http_request_seconds_count{"
 MOST_ASKED: Final = 40
 """Requests of a page in a minute, as a mean of all views."""
@@ -304,6 +304,24 @@ def check_zoom(player: Player, story: Story) -> None:
     player.says("Record", "Record")
     player.clean()
     print(f"/ui: from 1,000,000 offsets to one record in {steps} steps")
+
+
+def check_long_list(player: Player, story: Story) -> None:
+    """2,000 ranges in flight are asked for less often than the other numbers of their group."""
+    story.call("POST", "topics", {"name": "long", "partitions": 1})
+    for _ in range(2):
+        story.produce("long", 1000)
+        story.work("long", "long", "worker", 1000, [{"type": "release", "delay_ms": 1_800_000}, {"type": "accept"}])
+    player.open("/ui/groups/long")
+    player.page.wait("document.querySelector('tbody')?.innerText", lambda text: "1,000" in (text or ""))
+    player.page.events.clear()
+
+    def asked(call: str) -> int:
+        return sum(each.partition("?")[0].endswith(f"/{call}") for each in player.page.requested())
+
+    until(lambda: asked("offsets") >= 3, player.page)
+    assert asked("in-flight") == 0
+    print("/ui: a long list of what is in flight is asked for less often")
 
 
 def check_gateways(player: Player, folder: Path) -> None:
@@ -614,6 +632,7 @@ def run(program: str, folder: Path | None = None) -> None:
             check_group(player, story, held)
             check_keyboard(player, story)
             check_zoom(player, story)
+            check_long_list(player, story)
             check_shells(player, held)
             check_dead_letters(player, story)
             check_time(player, story)

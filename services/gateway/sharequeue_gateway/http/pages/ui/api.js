@@ -72,7 +72,8 @@ export async function call(method, path, { query, body, signal } = {}) {
 
 export const get = (path, query, signal) => call("GET", path, { query, signal });
 
-// The answer of `load`, again every few seconds. It pauses while the tab is hidden, and waits longer after each error.
+// The answer of `load`, again every few seconds, or after its `rest`. It pauses while the tab is hidden, and waits longer after
+// each error.
 export function useLive(load, deps, every = 10_000) {
   const [state, set] = useState({});
   const again = useRef();
@@ -86,7 +87,7 @@ export function useLive(load, deps, every = 10_000) {
       try {
         const data = await load(mine.signal);
         if (mine.signal.aborted) return;
-        wait = every;
+        wait = Math.min(Math.max(every, data?.rest ?? 0), CALM_MS);
         set({ data, at: Date.now() });
         window.dispatchEvent(new CustomEvent("live", { detail: true }));
       } catch (fault) {

@@ -56,8 +56,8 @@ export function DeadLetters({ name }) {
     num(letter.delivery_count), html`<span class="cut">${keyOf(letter)}</span>`,
     html`<${Opener} open=${shown === idOf(letter)} onPress=${() => show(idOf(letter))}>
       <code class="cut">${brief(letter)}</code><//>`,
-    html`<${Badge} kind=${letter.state === "open" ? "bad" : ""}>${letter.state}<//>
-      ${letter.closed_at_ms ? html` <${Time} ms=${letter.closed_at_ms} />` : ""}`,
+    ...(closed ? [html`<${Badge} kind=${letter.state === "open" ? "bad" : ""}>${letter.state}<//>
+      ${letter.closed_at_ms ? html` <${Time} ms=${letter.closed_at_ms} />` : ""}`] : []), // without closed ones all are open
   ]);
   const done = () => { pick(new Map()); live.refresh(); };
   return html`<div class="title"><h1><span class="kind">Dead letters of</span> <${Link} names=${["groups", name]}>${name}<//></h1></div>
@@ -72,7 +72,7 @@ export function DeadLetters({ name }) {
       ${open.length > 0 && html`<label class="check">
         <input type="checkbox" checked=${every} onChange=${() => choose(open, !every)} /> all on this page</label>`}
       ${live.data && html`<${Table} label="Dead letters"
-        columns=${["", "Died", "Cause", "Reason", "Record", "#Deliveries", "Key", "Value", "State"]} rows=${rows}
+        columns=${["", "Died", "Cause", "Reason", "Record", "#Deliveries", "Key", "Value", ...(closed ? ["State"] : [])]} rows=${rows}
           none="No dead letter fits."
         details=${(row) => shown === idOf(letters[row]) && html`<${Reasons} letter=${letters[row]} />
           <${Value} record=${letters[row]} />`} />`}

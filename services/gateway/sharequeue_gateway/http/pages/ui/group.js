@@ -9,7 +9,9 @@ import { Settings } from "./settings.js";
 import { Strip } from "./strip.js";
 
 const LOOKED = 12; // partitions whose oldest records are looked at
+const REST_MS = 20; // before the next look at what is in flight, for each range of records: a long list comes less often
 
+const NOTHING = { places: new Map(), holders: new Map(), reasons: new Map() };
 const placeOf = ({ topic, partition }) => `${topic} ${partition}`;
 
 // What each partition has in flight, who holds how many records, and why others came back. The call loads nothing: an
@@ -40,7 +42,7 @@ async function inFlight(group, signal) {
       holders.set(batch.member_id, holder);
     }
   }
-  return { places, holders, reasons };
+  return { places, holders, reasons, rest: partitions.reduce((sum, { batches }) => sum + batches.length, 0) * REST_MS };
 }
 
 // The time of the first record that the group has not finished. It reads the log alone, so it loads nothing.
@@ -60,22 +62,22 @@ export function Group({ name }) {
   const samples = useSamples({ group_id: name }, query.range);
   const config = useLive((signal) => get(at("share-groups", name, "config"), {}, signal), [name], 15_000);
   const live = useLive(async (signal) => {
-    const [offsets, group, found] = await Promise.all([
+    const [offsets, group] = await Promise.all([
       get(at("share-groups", name, "offsets"), { page_token: query.page }, signal),
       get(path, {}, signal),
-      inFlight(name, signal),
     ]);
     const rows = offsets.topics.flatMap((topic) => topic.partitions.map((each) => ({ topic: topic.topic, ...each })));
-    return { rows, next: offsets.next_page_token, ...found, workers: group.workers ?? [], group };
+    return { rows, next: offsets.next_page_token, workers: group.workers ?? [], group };
   }, [name, query.page], 5000);
-  const { rows = [], group } = live.data ?? {};
+  const flight = useLive((signal) => inFlight(name, signal), [name], 5000);
+  const { rows = [], group } = live.data ?? {}, { places, holders, reasons } = flight.data ?? NOTHING;
   const first = rows.find((each) => each.topic === (query.topic ?? each.topic)) ?? { topic: query.topic, partition: 0 };
   // A partition that the address names and that is on another page of the list, or nowhere, is no other one.
   const named = { topic: first.topic, partition: Number(query.partition ?? first.partition) };
   const row = rows.find((each) => placeOf(each) === placeOf(named)) ?? (named.topic && named), chosen = rows.indexOf(row);
   const times = useLive((signal) => ages(rows, signal), [name, query.page, rows.length], 20_000).data ?? new Map();
   const dead = rows.reduce((sum, each) => sum + (each.open_dead_letters ?? 0), 0);
-  const changed = () => { live.refresh(); config.refresh(); };
+  const changed = () => { live.refresh(); flight.refresh(); config.refresh(); };
   const workers = live.data?.workers.length; // those of the last minute, whether they have joined the group or not
   const paused = config.data?.["share.paused"] === "true";
   return html`<div class="title"><h1><span class="kind">Group</span> ${name}</h1>
@@ -84,25 +86,25 @@ export function Group({ name }) {
       <${Link} class=${dead ? "button bad" : "button"} names=${["groups", name, "dead-letters"]}>
       ${dead ? many(dead, "dead letter") : "Dead letters"}<//>
       <${Ranges} range=${query.range} onRange=${(range) => change({ range })} /></div>
-    <${Notice} of=${live} /><${Waiting} of=${live} /><${Attention} group=${name} />
+    <${Notice} of=${live.fault ? live : flight} /><${Waiting} of=${live} /><${Attention} group=${name} />
     ${live.data && html`<${Tiles} samples=${samples} of="group" />
-    <${Partitions} rows=${rows} data=${live.data} times=${times} chosen=${chosen} query=${query} change=${change} />
+    <${Partitions} rows=${rows} next=${live.data.next} places=${places} times=${times} chosen=${chosen} query=${query} change=${change} />
     ${row && html`<${Strip} key=${`${row.topic} ${row.partition}`} group=${name} topic=${row.topic} partition=${row.partition} />
       <${Finder} group=${name} topic=${row.topic} partition=${row.partition} />
       ${query.offset !== undefined && html`<${Life} key=${`${row.topic} ${row.partition} ${query.offset}`} group=${name} topic=${row.topic}
         partition=${row.partition} offset=${Number(query.offset)} changed=${changed} />`}`}
-    <${Workers} data=${live.data} group=${name} />
-    ${live.data.reasons.size > 0 && html`<${Reasons} reasons=${live.data.reasons} group=${name} />`}
+    <${Workers} data=${live.data} holders=${holders} group=${name} />
+    ${reasons.size > 0 && html`<${Reasons} reasons=${reasons} group=${name} />`}
     <${Panel} title="Over time"><${Charts} samples=${samples} of="group" /><//>
     <div class="pair">${config.data?.["share.paused"] !== undefined && html`<${Pause} group=${name} paused=${paused} changed=${changed} />`}
     <${Reset} group=${name} row=${row} rows=${rows} changed=${changed} /></div>
     ${config.data && html`<${Settings} kind="group" name=${name} values=${config.data} changed=${changed} />`}`}`;
 }
 
-function Partitions({ rows, data, times, chosen, query, change }) {
+function Partitions({ rows, next, places, times, chosen, query, change }) {
   const choose = ({ topic, partition }) => change({ topic, partition, offset: undefined, from: undefined, to: undefined }, false);
   const cells = rows.map((row) => {
-    const of = data.places.get(placeOf(row)), time = times.get(placeOf(row)), sum = (state) => num(of?.[state]);
+    const of = places.get(placeOf(row)), time = times.get(placeOf(row)), sum = (state) => num(of?.[state]);
     return [
       html`<${Link} names=${["topics", row.topic]} query=${{ partition: row.partition }}>${row.topic}<//>`,
       html`<button type="button" class="link" onClick=${() => choose(row)}>${row.partition}</button>`,
@@ -115,16 +117,16 @@ function Partitions({ rows, data, times, chosen, query, change }) {
   return html`<${Panel} title="Partitions">
     <${Table} label="Partitions" columns=${columns} rows=${cells} chosen=${chosen} none="The group has not fetched from any topic yet."
       onChoose=${(row) => choose(rows[row])} />
-    <${Pages} next=${data.next} shown=${query.page} onPage=${(page) => change({ page }, false)} /><//>`;
+    <${Pages} next=${next} shown=${query.page} onPage=${(page) => change({ page }, false)} /><//>`;
 }
 
-function Workers({ data, group }) {
+function Workers({ data, holders, group }) {
   const members = new Map(data.group.members.map((member) => [member.member_id, member]));
   const seen = new Map(data.workers.map((member) => [member.member_id, member]));
-  const held = (name) => data.holders.get(name)?.held ?? 0;
-  const names = [...new Set([...data.holders.keys(), ...seen.keys(), ...members.keys()])].sort((one, other) => held(other) - held(one));
+  const held = (name) => holders.get(name)?.held ?? 0;
+  const names = [...new Set([...holders.keys(), ...seen.keys(), ...members.keys()])].sort((one, other) => held(other) - held(one));
   const rows = names.map((name) => {
-    const holder = data.holders.get(name), member = members.get(name);
+    const holder = holders.get(name), member = members.get(name);
     return [
       name,
       member ? html`${member.client_host} <span class="dim">${member.client_id}</span>`
