@@ -187,7 +187,7 @@ def main(rounds: int, seconds: float, pages: int) -> None:
         temporary_stack(Path(home) / "stack") as stack,
         httpx.Client(base_url=stack.url, timeout=60) as http,
     ):
-        Story(stack.url).shop()
+        Story(stack.url, lock_ms=3_600_000).shop()  # what workers hold stays loaded for as long as this lasts
         asked = list(itertools.islice(itertools.cycle(recorded(stack.url, Path(home) / "profile")), pages))
         row("call of a page", "a minute", "ms of the loop", "bytes")
         row(*["---"] * 4)
@@ -208,7 +208,7 @@ def main(rounds: int, seconds: float, pages: int) -> None:
                         took[side][name] += times
                     cpu[side] += thread_cpu_seconds(pid) - before
             order = order[1:] + order[:1]
-        assert measured(stack)[LED] == led, "a page has loaded an idle share-partition"
+        assert measured(stack)[LED] <= led, "a page has loaded an idle share-partition"
     click.echo()
     row("beside", "CPU of the loop", *(f"{name} {what}" for name in CALLS for what in ("p50", "p99", "ratio of p99")))
     row(*["---"] * 8)

@@ -47,7 +47,8 @@ REASONS: Final = ("card declined: insufficient funds", "payment provider: HTTP 5
 class Story:
     """Calls that make the story."""
 
-    def __init__(self, url: str, seed: int = 7) -> None:
+    def __init__(self, url: str, seed: int = 7, lock_ms: int = 600_000) -> None:
+        self.lock_ms = lock_ms
         self.http = httpx.Client(base_url=url, timeout=60)
         self.random = random.Random(seed)
 
@@ -73,7 +74,7 @@ class Story:
             "member_id": member,
             "max_records": count,
             "max_wait_ms": 0,
-            "lock_duration_ms": 600_000,
+            "lock_duration_ms": self.lock_ms,
         }
         settled, number = [], 0
         for batch in self.call("POST", f"share-groups/{group}/fetch", wanted)["batches"]:
