@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import UNSET
-from sharequeue_gateway.http.groups.dead_letters import FoundLetter, Letter
-from sharequeue_gateway.http.groups.dead_letters_api import DeadLettersApi
-from sharequeue_gateway.http.groups.redrive_api import Redriving
+from sharequeue_gateway.http.single_records.dead_letters import FoundLetter, Letter
+from sharequeue_gateway.http.single_records.dead_letters_api import DeadLettersApi
+from sharequeue_gateway.http.single_records.redrive_api import Redriving
 from sharequeue_gateway.record_log.log import CLOSED, DeadLetterKey
 
 from sharequeue.protocol import apis
