@@ -3,11 +3,15 @@
 import random
 import struct
 
+import msgspec
 import pytest
+from msgspec import structs
 from sharequeue_gateway.kafka_log.new_records import new_records
 from sharequeue_gateway.kafka_log.read_values import reads_as_sent, tails_of
+from sharequeue_gateway.producing.record_tails import record_tails
 from sharequeue_gateway.record_log.log import PartitionAppend
 
+from sharequeue.protocol.messages.records import ProduceRecord
 from sharequeue_kafka.batches import ReadBatch, read_batches
 from sharequeue_kafka.cluster import Place
 from sharequeue_kafka.producing import ATTRIBUTES_AT, LZ4, NONE, NewRecord, Numbering, encode
@@ -42,6 +46,17 @@ def test_records_of_all_kinds_are_those_of_the_request() -> None:
         (b"\0\1", b"\0\1", [("a", b"b"), named, encoded], 3),
     ]
     assert found == found[:3] * 70
+
+
+def test_plain_records_are_those_of_their_tails() -> None:
+    values = ("1", "null", '"\\u00e4\u00e4"', '{"value":{"key":null,"value":1},"headers":{"a":"b"}}', "[ 1 , 2 ]")
+    records = [ProduceRecord(value=msgspec.Raw(value.encode())) for value in values]
+    tails, plain = record_tails(records, 1_700_000_000_000)
+    append = PartitionAppend("t", 0, tails, 1_700_000_000_000)
+    expected = [None if value == "null" else value.encode() for value in values]
+    assert plain
+    assert [each.value for each in new_records(structs.replace(append, plain=True), "id")] == expected
+    assert new_records(structs.replace(append, plain=True), "id") == new_records(append, "id")
 
 
 def test_a_batch_that_was_sent_is_known_when_it_comes_back_and_no_other_is() -> None:

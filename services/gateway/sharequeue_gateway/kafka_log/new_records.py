@@ -20,6 +20,7 @@ BASE64: Final = b"base64"
 APPEND_HEADER: Final = "sharequeue.append"
 """The intent that a record was appended for."""
 _NULL: Final = b"null"
+_BEFORE_VALUE: Final = b',"timestamp_ms":%d,"key":null,"value":'
 
 
 class _Tail(msgspec.Struct, gc=False):
@@ -38,7 +39,11 @@ _AT_ONCE: Final = 100
 def new_records(append: PartitionAppend, intent_id: str | None = None) -> list[NewRecord]:
     """The records of an append. `intent_id`: each record names it in a header."""
     named = [] if intent_id is None else [(APPEND_HEADER, intent_id.encode())]
-    tails = append.tails
+    tails, time_ms = append.tails, append.max_timestamp_ms
+    if append.plain:
+        at = len(_BEFORE_VALUE % time_ms)
+        values = [tail[at:-1] for tail in tails]
+        return [make(NewRecord, (None, None if value == _NULL else value, named, time_ms)) for value in values]
     return [
         _new_record(found, named)
         for first in range(0, len(tails), _AT_ONCE)
@@ -48,8 +53,6 @@ def new_records(append: PartitionAppend, intent_id: str | None = None) -> list[N
 
 def _new_record(found: _Tail, named: Sequence[tuple[str, bytes | None]]) -> NewRecord:
     value: bytes | None = bytes(found.value)
-    if found.key is found.key_base64 is found.value_base64 is None and not found.headers and value != _NULL:
-        return make(NewRecord, (None, value, named, found.timestamp_ms))
     key = None if found.key is None else found.key.encode()
     if found.key_base64 is not None:
         key = base64.b64decode(found.key_base64)

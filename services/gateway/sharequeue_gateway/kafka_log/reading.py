@@ -116,7 +116,7 @@ class KafkaReads:
         self._sent.pop(place, None)
         tails = [tail for append in appends for tail in append.tails]
         sent = Sent(batch, tails, max(append.max_timestamp_ms for append in appends))
-        as_sent = reads_as_sent(tails)
+        as_sent = all(append.plain or reads_as_sent(append.tails) for append in appends)
         if as_sent and len(batch) <= MOST_SENT_BYTES:
             self._sent[place] = sent
         if len(self._sent) > MOST_SENT:

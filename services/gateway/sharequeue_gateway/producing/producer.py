@@ -110,7 +110,7 @@ class Producer:
         places: Places = None
         if plain:
             partition = next(self._turns) % topic.partitions if topic.partitions > 1 else 0
-            appends = [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms, None, transaction_id)]
+            appends = [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms, None, transaction_id, plain)]
         else:
             appends, places = await self._spread(topic, records, tails, timestamp_ms, large, transaction_id)
         records, body, raw_value, tails = (), b"", None, []  # a large request is not kept until it is durable
@@ -159,7 +159,7 @@ class Producer:
         places: Places = None
         if plain:
             partition = next(self._turns) % topic.partitions if topic.partitions > 1 else 0
-            appends = [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms)]
+            appends = [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms, plain=plain)]
         else:
             appends, places = await self._spread(topic, records, tails, timestamp_ms, large)
         return Prepared(topic, appends, partial(produced_body, appends, places), places=places)

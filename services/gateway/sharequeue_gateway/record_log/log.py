@@ -53,6 +53,7 @@ class PartitionAppend(msgspec.Struct, frozen=True):
     the tails of large records become memoryviews of it.
     `for_group`: the only share group that receives the records.
     `transaction_id`: the transaction that the records belong to.
+    `plain`: each record has a JSON value, no key and no headers, and the time `max_timestamp_ms`.
     """
 
     topic_id: str
@@ -61,6 +62,7 @@ class PartitionAppend(msgspec.Struct, frozen=True):
     max_timestamp_ms: int
     for_group: str | None = None
     transaction_id: str | None = None
+    plain: bool = False
 
 
 class IdempotencyKey(NamedTuple):
