@@ -1,6 +1,9 @@
 """The error of a call to a broker: one exception, with Kafka's number and name."""
 
-from typing import Final, Self
+from asyncio import Future
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 from aiokafka.errors import for_code
 
@@ -33,24 +36,18 @@ UNKNOWN_TOPIC_ID: Final = 100
 OFFSET_OUT_OF_RANGE: Final = 1
 
 
+@dataclass(eq=False)
 class KafkaError(Exception):
-    """Say what a broker answered, or that it did not answer.
+    """Say what a broker answered, or that it did not answer."""
 
-    Attributes:
-        code: Kafka's number; -1 when no broker answered.
-        name: Kafka's name, as "NOT_LEADER_OR_FOLLOWER"; "NOT_REACHED" or "NOT_ANSWERED" when no broker answered.
-        message: what happened, for an operator.
-        retriable: the same call may succeed later.
-        definite: the call surely changed nothing. A read is always definite.
-    """
+    code: int  # Kafka's number; -1 when no broker answered
+    name: str  # Kafka's, as "NOT_LEADER_OR_FOLLOWER"; "NOT_REACHED" or "NOT_ANSWERED" when no broker answered
+    message: str  # what happened, for an operator
+    retriable: bool  # the same call may succeed later
+    definite: bool  # the call surely changed nothing, as each read
 
-    def __init__(self, code: int, name: str, message: str, *, retriable: bool, definite: bool) -> None:
-        super().__init__(f"{name}: {message}")
-        self.code = code
-        self.name = name
-        self.message = message
-        self.retriable = retriable
-        self.definite = definite
+    def __str__(self) -> str:
+        return f"{self.name}: {self.message}"
 
     @classmethod
     def of(cls, code: int, message: str | None = None, *, at: str = "") -> Self:
@@ -70,3 +67,10 @@ class KafkaError(Exception):
     def unreached(cls, address: str, cause: object) -> Self:
         """Make the error of a request that was not sent."""
         return cls(-1, "NOT_REACHED", f"the broker {address} is not reached: {cause}", retriable=True, definite=True)
+
+
+def refuse(error: KafkaError, answers: Iterable[Future[Any]]) -> None:
+    """Give an error to the callers that still wait."""
+    for answer in answers:
+        if not answer.done():
+            answer.set_exception(error)

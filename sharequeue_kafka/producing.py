@@ -4,6 +4,9 @@
 
 Each partition has one batch under way, so that a batch is repeated as it is until its outcome is known. A batch whose
 time ends without an outcome ends the producer id: the calls behind it are numbered under another.
+
+A caller that was answered often has its next call soon. So several calls are followed by a short pause, until as many
+wait again: otherwise they would go in two batches that take turns.
 """
 
 import asyncio
@@ -22,7 +25,7 @@ from aiokafka.record.util import calc_crc32c
 
 from sharequeue_kafka.cluster import KafkaCluster, Leader, Place
 from sharequeue_kafka.connections import Patience
-from sharequeue_kafka.errors import NOT_LEADER, KafkaError
+from sharequeue_kafka.errors import NOT_LEADER, KafkaError, refuse
 
 NONE, LZ4 = 0, 3
 LZ4_FAST: Final = 1
@@ -36,6 +39,8 @@ MOST_BYTES: Final = 512 * 1024
 OTHER_ID: Final = frozenset({45, 47, 59})
 """The broker does not know the sequence of this producer id, or has a later life of it."""
 LAST_SEQUENCE: Final = 2**31 - 1
+LINGER, MOST_LINGER_S = 0.5, 0.02
+"""How long callers that were just answered are waited for: a part of the time that their append took, and at most."""
 
 
 class NewRecord(NamedTuple):
@@ -134,8 +139,26 @@ class Line:
 
     def __init__(self, place: Place) -> None:
         self.place = place
+        self.task: asyncio.Task[None] | None = None
         self.waiting: deque[Call] = deque()
         self.under_way: list[Call] = []
+        self.company = 0
+        """The calls that are waited for; 0: the last batch had no room for all, and nothing is waited for."""
+        self.complete = asyncio.Event()
+
+    def add(self, call: Call) -> None:
+        self.waiting.append(call)
+        if len(self.waiting) >= self.company:
+            self.complete.set()
+
+    async def linger(self, most_s: float) -> None:
+        """Pause until as many calls wait as there were."""
+        self.company = self.company and self.company + len(self.waiting)
+        if self.company > 1:
+            self.complete.clear()
+            timer = asyncio.get_running_loop().call_later(most_s, self.complete.set)
+            await self.complete.wait()
+            timer.cancel()
 
     def gather(self) -> list[Call]:
         """Take the calls of the next batch."""
@@ -148,6 +171,7 @@ class Line:
                 size += call.size if self.waiting else 0
             if call.alone:
                 break
+        self.company = 0 if self.waiting else len(taken)
         return taken
 
 
@@ -168,7 +192,6 @@ class IdempotentProducer:
     ) -> None:
         self._cluster, self._timeout_ms, self._sent = cluster, timeout_ms, sent
         self._lines: dict[Place, Line] = {}
-        self._running: dict[Place, asyncio.Task[None]] = {}
         self._numbering: asyncio.Task[Numbering] | None = None
         self._nodes: dict[int, Sender] = {}
 
@@ -178,15 +201,17 @@ class IdempotentProducer:
         Raises: KafkaError; with `definite` nothing was written.
         """
         call = Call(records, source)
-        line = self._lines.setdefault(place, Line(place))
-        line.waiting.append(call)
-        if place not in self._running:
-            self._running[place] = asyncio.create_task(self._run(line))
+        line = self._lines.get(place)
+        if line is None:
+            line = self._lines[place] = Line(place)
+            line.task = asyncio.create_task(self._run(line))
+        line.add(call)
         return await call.offset
 
     async def close(self) -> None:
         """End; calls that wait get an error."""
-        tasks = [*self._running.values(), *(sender.task for sender in self._nodes.values() if sender.task)]
+        owners: list[Line | Sender] = [*self._lines.values(), *self._nodes.values()]
+        tasks = [each.task for each in owners if each.task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -199,12 +224,15 @@ class IdempotentProducer:
                 if line.under_way:
                     await self._append(line)
         finally:
-            _refuse([*line.under_way, *line.waiting], KafkaError.unreached("", "the producer is closed"))
-            del self._running[line.place], self._lines[line.place]
+            left = [call.offset for call in (*line.under_way, *line.waiting)]
+            refuse(KafkaError.unreached("", "the producer is closed"), left)
+            del self._lines[line.place]
 
     async def _append(self, line: Line) -> None:
-        calls, place = line.under_way, line.place
-        waited_ms = 1000 * (asyncio.get_running_loop().time() - calls[0].came)
+        calls, place, loop = line.under_way, line.place, asyncio.get_running_loop()
+        answers = [call.offset for call in calls]
+        began = loop.time()
+        waited_ms = 1000 * (began - calls[0].came)
         patience, doubt = Patience(max(self._timeout_ms - waited_ms, self._timeout_ms / 3)), None
         numbering: Numbering | None = None
         heard: Heard
@@ -224,7 +252,7 @@ class IdempotentProducer:
             except TimeoutError:
                 self._end(numbering)
                 doubt = doubt or (self._cluster.silent() if sent else None)
-                _refuse(calls, doubt or fault)
+                refuse(doubt or fault, answers)
                 return
             except KafkaError as error:
                 fault, sent = error, False
@@ -238,7 +266,7 @@ class IdempotentProducer:
                     return
                 if not await patience.pause():
                     self._end(numbering)
-                    _refuse(calls, doubt or error)
+                    refuse(doubt or error, answers)
                     return
                 moved = error.code in NOT_LEADER or error.code < 0
             else:
@@ -248,6 +276,7 @@ class IdempotentProducer:
                         call.offset.set_result(offset)
                     offset += len(call.records)
                 heard(leader.epoch, appended)
+                await line.linger(min(LINGER * (loop.time() - began), MOST_LINGER_S))
                 return
 
     async def _leader(self, place: Place, moved: bool) -> Leader:
@@ -269,7 +298,7 @@ class IdempotentProducer:
                 call.alone = True
                 line.waiting.appendleft(call)
         else:
-            _refuse(calls, error)
+            refuse(error, [call.offset for call in calls])
 
     async def _numbers(self) -> Numbering:
         if self._numbering is None or (self._numbering.done() and self._numbering.exception()):
@@ -288,12 +317,10 @@ class IdempotentProducer:
             self._numbering = None
 
     def _sender(self, leader: Leader) -> "Sender":
-        sender = self._nodes.get(leader.node)
-        if sender is None:
-            sender = self._nodes[leader.node] = Sender(
-                self._cluster, leader.node, self._cluster.settings.request_timeout_ms * 3 // 4
-            )
-        return sender
+        if leader.node not in self._nodes:
+            timeout_ms = self._cluster.settings.request_timeout_ms * 3 // 4
+            self._nodes[leader.node] = Sender(self._cluster, leader.node, timeout_ms)
+        return self._nodes[leader.node]
 
 
 class Sender:
@@ -318,15 +345,7 @@ class Sender:
             results = await produce(self._cluster, self._node, named, self._timeout_ms, None)
             for place, (_, _, outcome) in waiting.items():
                 found = results.get(place, KafkaError.of(-1, "the broker left a partition out of its answer"))
-                if outcome.done():
-                    continue
                 if isinstance(found, KafkaError):
-                    outcome.set_exception(found)
-                else:
+                    refuse(found, [outcome])
+                elif not outcome.done():
                     outcome.set_result(found)
-
-
-def _refuse(calls: Sequence[Call], error: KafkaError) -> None:
-    for call in calls:
-        if not call.offset.done():
-            call.offset.set_exception(error)

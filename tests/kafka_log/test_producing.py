@@ -9,6 +9,7 @@ import pytest
 
 from sharequeue.protocol.errors import StorageError
 from sharequeue.service.kafka_health import ask_kafka
+from sharequeue_kafka import producing
 from sharequeue_kafka.cluster import KafkaCluster, Place
 from sharequeue_kafka.errors import KafkaError
 from sharequeue_kafka.partitioner import partition_of
@@ -37,6 +38,49 @@ def test_appends_of_a_moment_are_one_batch_and_each_learns_its_offset(kafka: Bro
             await producer.close()
 
     asyncio.run(play())
+
+
+def test_callers_that_take_turns_share_each_batch(kafka: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each caller comes back later than the one before it. The pause ends when all are there."""
+    monkeypatch.setattr(producing, "LINGER", 1_000_000)
+    monkeypatch.setattr(producing, "MOST_LINGER_S", 600)
+
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster:
+            _, (place,) = await new_topic(cluster)
+            producer, batches = (
+                IdempotentProducer(cluster, sent=lambda *_: lambda *_: batches.append(_)),
+                list[object](),
+            )
+
+            async def call(number: int) -> None:
+                for _ in range(5):
+                    await producer.append(place, [new(f"{number}")])
+                    for _ in range(number):
+                        await cluster.check()
+
+            callers = [asyncio.create_task(call(number)) for number in range(4)]
+            await asyncio.wait(callers, return_when=asyncio.FIRST_COMPLETED)
+            assert len(batches) == 5
+            await producer.close()
+            await asyncio.gather(*callers)
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+def test_a_caller_that_stays_away_is_not_waited_for(kafka: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producing, "MOST_LINGER_S", 0.001)
+
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster:
+            _, (place,) = await new_topic(cluster)
+            producer = IdempotentProducer(cluster)
+            assert await asyncio.gather(*(producer.append(place, [new("a")]) for _ in range(3))) == [0, 1, 2]
+            assert [await producer.append(place, [new("b")]) for _ in range(3)] == [3, 4, 5]
+            assert await asyncio.gather(*(producer.append(place, [new("c")]) for _ in range(2))) == [6, 7]
+            await producer.close()
+
+    asyncio.run(asyncio.wait_for(play(), 60))
 
 
 def test_a_refused_call_fails_alone_and_the_next_go_on(kafka: Brokers) -> None:
