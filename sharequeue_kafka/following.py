@@ -1,7 +1,8 @@
 """News of logs: one long Fetch a broker, with a session, over all partitions that are followed.
 
 A partition rests while this process alone appends to it: the long Fetch would only bring its own records back. The
-offset of the next append shows whether somebody else has appended; without one the rest ends by itself.
+offset of the next append shows whether somebody else has appended. The rest ends by itself soon after the last append,
+or if an append takes long.
 """
 
 import asyncio
@@ -17,8 +18,8 @@ LONG_MS: Final = 500
 """How long a broker holds the long Fetch; what begins to be followed joins it at its next turn."""
 SHORT_MS: Final = 20
 """How long a broker holds the Fetch of those that still wait to join."""
-REST_S: Final = 0.02
-"""How long a partition rests behind the last append of this process."""
+REST_S, UNDER_WAY_S = 0.02, 0.5
+"""How long a partition rests behind the last append of this process, and at most while one is under way."""
 IN_A_ROW, MOST_IN_A_ROW = 4, 100
 """A partition rests from the first to the second number of such appends: the long Fetch also tells of log starts."""
 NEW_SESSION: Final = (0, 0)
@@ -189,23 +190,29 @@ class Following:
             stable = end if stable == high else stable  # a transaction would begin with an offset of its own
             followed.ends, followed.offset = (start, end, stable), end
         if continues or end == followed.offset:  # the long Fetch was quicker
-            self._rest(followed)
+            followed.own += 1
+            self._rest(followed, REST_S)
         elif followed.rest is not None:
             self._begin(followed)
         else:
             followed.own = 0
         return stable if continues else None
 
-    def _rest(self, followed: Followed) -> None:
-        """Count an append of this process, and have the partition rest from then on if there are enough."""
-        followed.own += 1
+    def appending(self, place: Place) -> None:
+        """Note an append that this process begins: its offset will show what others append until then."""
+        followed = self._followed.get(place)
+        if followed is not None and followed.rest is not None:
+            self._rest(followed, UNDER_WAY_S)
+
+    def _rest(self, followed: Followed, most_s: float) -> None:
+        """Have a partition rest if this process has appended often enough in a row."""
         if followed.rest is not None:
             followed.rest.cancel()
         elif followed.own < IN_A_ROW:
             return
         else:
             self._remove(followed.place)
-        delay_s = REST_S if followed.own < MOST_IN_A_ROW else 0.0
+        delay_s = most_s if followed.own < MOST_IN_A_ROW else 0.0
         followed.rest = asyncio.get_running_loop().call_later(delay_s, self._begin, followed)
 
     async def run(self) -> None:

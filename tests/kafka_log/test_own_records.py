@@ -56,6 +56,7 @@ def came_back(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rest ends only where another client has appended."""
     monkeypatch.setattr(following, "REST_S", 10 * DEADLINE_S)
+    monkeypatch.setattr(following, "UNDER_WAY_S", 10 * DEADLINE_S)
     monkeypatch.setattr(following, "MOST_IN_A_ROW", 1_000_000)
 
 
@@ -108,6 +109,37 @@ def test_a_partition_to_which_this_gateway_alone_appends_is_not_fetched(
             assert log.read_cached(*place, end + 20, *LIMITS, True) == ReadResult((), 0, end + 20, end + 20)
             assert all(first < end for first in came_back)
             assert [reported[3] for reported in heard.appends] == [1] * (end + 20), "each append once"
+
+    run(play())
+
+
+def test_a_partition_rests_while_an_append_is_under_way(
+    kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "REST_S", 10 * DEADLINE_S)
+    monkeypatch.setattr(following, "UNDER_WAY_S", 100 * DEADLINE_S)
+
+    async def play() -> None:
+        _, place = await topic_of(kafka)
+        async with open_log(kafka, database) as log:
+            end = await rest(log, place)
+            send, found = log.cluster.send, log.reads.following
+            rests_s = list[float]()
+
+            def note() -> None:
+                timer = found._followed[place].rest
+                rests_s.append(-1 if timer is None else timer.when() - asyncio.get_running_loop().time())
+
+            async def noted(node: int, request: Any, purpose: str = "") -> Any:
+                if purpose == "produce":
+                    note()
+                return await send(node, request, purpose)
+
+            monkeypatch.setattr(log.cluster, "send", noted)
+            await append(log, place, end)
+            note()
+            under_way_s, after_s = rests_s
+            assert under_way_s > 50 * DEADLINE_S > after_s > DEADLINE_S
 
     run(play())
 

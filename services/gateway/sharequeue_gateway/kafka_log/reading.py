@@ -114,6 +114,7 @@ class KafkaReads:
     def sent(self, place: Place, batch: bytes, appends: list[PartitionAppend]) -> Heard:
         """Remember a batch that goes to Kafka, made of these appends, for when it comes back."""
         self._sent.pop(place, None)
+        self.following.appending(place)
         tails = [tail for append in appends for tail in append.tails]
         sent = Sent(batch, tails, max(append.max_timestamp_ms for append in appends))
         as_sent = all(append.plain or reads_as_sent(append.tails) for append in appends)
