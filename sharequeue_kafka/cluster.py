@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from aiokafka.protocol.admin import (
     CreatePartitionsRequest,
@@ -19,6 +19,7 @@ from sharequeue_kafka.connections import Address, Connections, Patience
 from sharequeue_kafka.errors import NOT_LEADER, UNKNOWN_TOPIC_ID, KafkaError
 from sharequeue_kafka.settings import KafkaSettings
 
+K = TypeVar("K")
 T = TypeVar("T")
 MOST_NAMED: Final = 3
 """The brokers without an answer that an error names."""
@@ -170,11 +171,6 @@ class KafkaCluster:
         wanted = None if names is None else [(requests.NO_ID, name) for name in names]
         return await self.again(lambda: self._metadata(wanted))
 
-    async def topic(self, topic_id: str) -> KafkaTopic | None:
-        """Find a topic by its id, in what was learned or by asking; None when the cluster has none."""
-        known = self._topics.get(topic_id)
-        return known or next(iter(await self.again(lambda: self._metadata([(topic_id, None)]))), None)
-
     async def refresh(self, topic_ids: Iterable[str]) -> None:
         """Learn again where topics are led, in one try. Those who ask while an answer is awaited share the next one."""
         self._stale.update(topic_ids)
@@ -208,9 +204,8 @@ class KafkaCluster:
         topic = self._topics.get(place.topic_id)
         if topic is None:
             raise KafkaError.of(UNKNOWN_TOPIC_ID, f"the cluster has no topic with the id {place.topic_id}")
-        count = len(topic.partitions)
-        if place.partition >= count:
-            fault = f"{topic.name} has {count} partitions, and none with the number {place.partition}"
+        if place.partition >= len(topic.partitions):
+            fault = f"{topic.name} has {len(topic.partitions)} partitions, and none with the number {place.partition}"
             raise KafkaError(3, "UNKNOWN_TOPIC_OR_PARTITION", fault, retriable=False, definite=True)
         raise KafkaError.of(5, at=f"{topic.name}-{place.partition}")
 
@@ -223,8 +218,10 @@ class KafkaCluster:
         """
         wanted: Any = (name, partitions, replication_factor, [], [*(configs or {}).items()])
         request = CreateTopicsRequest([wanted], self.settings.request_timeout_ms, False)
-        answer = await self._ask_controller(request)
-        for _, code, message in answer.topic_errors:
+        return await self._grow(name, partitions, request)
+
+    async def _grow(self, name: str, partitions: int, request: Any) -> KafkaTopic:
+        for _, code, message in (await self._ask_controller(request)).topic_errors:
             if code:
                 raise KafkaError.of(code, message)
         return await self.again(lambda: self._complete(name, partitions))
@@ -250,13 +247,8 @@ class KafkaCluster:
 
     async def add_partitions(self, name: str, total: int) -> KafkaTopic:
         """Raise the number of partitions to `total`, and wait until all have leaders."""
-        answer = await self._ask_controller(
-            CreatePartitionsRequest([(name, (total, None))], self.settings.request_timeout_ms, False)
-        )
-        for _, code, message in answer.topic_errors:
-            if code:
-                raise KafkaError.of(code, message)
-        return await self.again(lambda: self._complete(name, total))
+        request = CreatePartitionsRequest([(name, (total, None))], self.settings.request_timeout_ms, False)
+        return await self._grow(name, total, request)
 
     async def _ask_controller(self, request: Any) -> Any:
         """In KRaft every broker passes such requests on; an older cluster wants its controller."""
@@ -333,10 +325,7 @@ class KafkaCluster:
                 for error, partition, found, end in partitions
             )
 
-        found = (await self._at_leaders([place], ask))[place]
-        if isinstance(found, KafkaError):
-            raise found
-        return found
+        return sure(await self._at_leaders([place], ask))[place]
 
     async def _at_leaders(
         self,
@@ -351,7 +340,8 @@ class KafkaCluster:
             by_name = {(leader.name, place.partition): place for place, leader in led.items()}
             try:
                 for name, partition, error, found in await ask(node, led):
-                    results[by_name[name, partition]] = KafkaError.of(error) if error else found
+                    place = by_name[name, partition]
+                    results[place] = KafkaError.of(error, at=f"{name}-{partition}") if error else found
             except KafkaError as error:
                 results.update(dict.fromkeys(led, error))
 
@@ -378,6 +368,14 @@ class KafkaCluster:
                     with contextlib.suppress(KafkaError):
                         await self.refresh(place.topic_id for place in left)
         return {**dict.fromkeys(places, self.silent()), **results}
+
+
+def sure(found: Mapping[K, T | KafkaError]) -> dict[K, T]:
+    """Return what was found everywhere. Raises: KafkaError: the first error among it."""
+    for each in found.values():
+        if isinstance(each, KafkaError):
+            raise each
+    return cast("dict[K, T]", found)
 
 
 def _by_name(led: Mapping[Place, Leader], row: Callable[[Place, Leader], tuple[Any, ...]]) -> list[tuple[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from sharequeue_kafka import requests
 from sharequeue_kafka.cluster import KafkaCluster, Place
 from sharequeue_kafka.connections import Patience
-from sharequeue_kafka.errors import NOT_LEADER, KafkaError
+from sharequeue_kafka.errors import NOT_LEADER, KafkaError, refuse
 
 NO_SESSION: Final = (0, -1)
 MOST_BYTES: Final = 16 * 1024 * 1024
@@ -95,16 +95,11 @@ class Lane:
     async def send(self) -> None:
         """Send until nothing waits."""
         while self.waiting:
+            waiting = [read for read in self.waiting if not read.answer.done()]  # of others the caller is gone
             reads: dict[Place, Read] = {}
-            left: list[Read] = []
-            for read in self.waiting:
-                if read.answer.done():
-                    continue  # its caller is gone
-                if read.place in reads:
-                    left.append(read)
-                else:
-                    reads[read.place] = read
-            self.waiting = deque(left)
+            for read in waiting:
+                reads.setdefault(read.place, read)
+            self.waiting = deque(read for read in waiting if reads[read.place] is not read)
             if reads:
                 await self._send(reads)
 
@@ -124,7 +119,7 @@ class Lane:
                 read = reads.pop(part.place)
                 end = part.last_stable if self._committed else part.high_watermark
                 if error_code:
-                    _refuse(read, KafkaError.of(error_code, at=f"{part.place}, offset {read.offset}"))
+                    refuse(KafkaError.of(error_code, at=f"{part.place}, offset {read.offset}"), [read.answer])
                 elif not part.batches and read.offset < end and part.diverging is None:
                     self.waiting.appendleft(read)  # the answer had no room for it
                 elif not read.answer.done():
@@ -132,13 +127,7 @@ class Lane:
         except KafkaError as error:
             fault = error
         finally:
-            for read in reads.values():
-                _refuse(read, fault)
-
-
-def _refuse(read: Read, error: KafkaError) -> None:
-    if not read.answer.done():
-        read.answer.set_exception(error)
+            refuse(fault, [read.answer for read in reads.values()])
 
 
 class Fetching:
@@ -162,9 +151,7 @@ class Fetching:
             try:
                 leader = await self._cluster.leader(place)
                 key = (leader.node, committed)
-                lane = self._lanes.get(key)
-                if lane is None:
-                    lane = self._lanes[key] = Lane(self._cluster, *key)
+                lane = self._lanes.get(key) or self._lanes.setdefault(key, Lane(self._cluster, *key))
                 lane.waiting.append(read)
                 if lane.sending is None or lane.sending.done():
                     lane.sending = asyncio.create_task(lane.send())

@@ -9,6 +9,7 @@ transaction of the life before is aborted, and its producer is fenced.
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from aiokafka.protocol.coordination import FindCoordinatorRequest
@@ -16,7 +17,7 @@ from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnReque
 
 from sharequeue_kafka.cluster import KafkaCluster, Leader, Place
 from sharequeue_kafka.connections import Patience
-from sharequeue_kafka.errors import NOT_LEADER, KafkaError
+from sharequeue_kafka.errors import NOT_LEADER, KafkaError, refuse
 from sharequeue_kafka.producing import NewRecord, Numbering, encode, produce
 
 TRANSACTION: Final = 1
@@ -81,14 +82,6 @@ class Call:
         self.slot, self.parts, self.alone = slot, parts, alone
         self.offsets: asyncio.Future[dict[Place, int]] = asyncio.get_running_loop().create_future()
 
-    def refuse(self, error: KafkaError) -> None:
-        if not self.offsets.done():
-            self.offsets.set_exception(error)
-
-
-class Doubt(Exception):
-    """A commit was asked for, and its outcome is not known."""
-
 
 class Lane:
     """One transactional id of this process: its life, and the calls that wait for its next transaction."""
@@ -98,6 +91,8 @@ class Lane:
         self._coordinator = Coordinator(cluster, transactional_id)
         self._beginning: asyncio.Task[Slot] | None = None
         self._numbering = Numbering(-1, -1)
+        self._doubt = False
+        """Whether a commit was asked for whose outcome is not known."""
         self.waiting: list[Call] = []
         self.taken = 0
         self.task: asyncio.Task[None] | None = None
@@ -122,21 +117,17 @@ class Lane:
             try:
                 await self._run(calls)
             finally:
-                for call in calls:
-                    call.refuse(KafkaError.silent("", "the producer is closed"))
+                refuse(KafkaError.silent("", "the producer is closed"), [call.offsets for call in calls])
 
     async def _run(self, calls: Sequence[Call]) -> None:
         try:
             slot = await self.life()
         except KafkaError as error:  # nothing was begun
-            unbegun = KafkaError(error.code, error.name, error.message, retriable=error.retriable, definite=True)
-            for call in calls:
-                call.refuse(unbegun)
+            unbegun = replace(error, definite=True)
+            refuse(unbegun, [call.offsets for call in calls])
             return
         over = KafkaError(90, "PRODUCER_FENCED", "the slot has begun another life", retriable=True, definite=True)
-        for call in calls:
-            if call.slot != slot:
-                call.refuse(over)
+        refuse(over, [call.offsets for call in calls if call.slot != slot])
         calls = [call for call in calls if not call.offsets.done()]
         try:
             if calls:
@@ -145,7 +136,8 @@ class Lane:
             await self._abort(calls, fault)
 
     async def _transaction(self, slot: Slot, calls: Sequence[Call]) -> None:
-        """Append the records of calls and commit. Raises: KafkaError, Doubt."""
+        """Append the records of calls and commit. Raises: KafkaError."""
+        self._doubt = False
         patience = Patience(self._timeout_ms)
         records: dict[Place, list[NewRecord]] = {}
         starts: list[dict[Place, int]] = []
@@ -209,35 +201,31 @@ class Lane:
 
     async def _commit(self, slot: Slot, patience: Patience) -> None:
         """Commit, and ask again while no answer comes: the coordinator takes a repeat for the same commit."""
-        doubt = False
         while True:
             try:
                 await self._coordinator.ask(EndTxnRequest(*slot, True))
                 return
             except KafkaError as error:
-                doubt = doubt or not error.definite
-                if error.retriable and await patience.pause():
-                    continue
-                if doubt:
-                    raise Doubt(str(error)) from error
-                raise
+                self._doubt = self._doubt or not error.definite
+                if not error.retriable or not await patience.pause():
+                    raise
 
     async def _abort(self, calls: Sequence[Call], fault: Exception) -> None:
         """Begin another life, which ends the open transaction, and refuse the calls."""
         self._beginning = None
-        definite = not isinstance(fault, Doubt)
+        definite = not self._doubt
         try:
             await self.life()
         except KafkaError as error:
             definite, fault = False, error if definite else fault
-        code, name, retriable = -1, "NOT_ANSWERED", True
-        if definite:
-            code, name, retriable = 87, "INVALID_RECORD", False
+        code, name, retriable = 87, "INVALID_RECORD", False
         if isinstance(fault, KafkaError):
             code, name, retriable = fault.code, fault.name, fault.retriable or fault.code in FENCED
+        if not definite:
+            code, name, retriable = -1, "NOT_ANSWERED", True
         retriable = retriable or (definite and len(calls) > 1)  # one of them is at fault: each may be tried alone
-        for call in calls:
-            call.refuse(KafkaError(code, name, str(fault), retriable=retriable, definite=definite))
+        found = KafkaError(code, name, str(fault), retriable=retriable, definite=definite)
+        refuse(found, [call.offsets for call in calls])
 
 
 class TransactionalSlots:
@@ -275,5 +263,4 @@ class TransactionalSlots:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for lane in self._lanes.values():
-            for call in lane.waiting:
-                call.refuse(KafkaError.unreached("", "the producer is closed"))
+            refuse(KafkaError.unreached("", "the producer is closed"), [call.offsets for call in lane.waiting])

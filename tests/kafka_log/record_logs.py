@@ -23,8 +23,7 @@ class LogOfTest(KafkaRecordLog):
     cluster: KafkaCluster
 
     async def delete_topic(self, topic_id: str, partitions: int) -> None:
-        if await self.cluster.topic(topic_id) is not None:
-            await self.cluster.delete_topic(topic_id)
+        await self.cluster.delete_topic(topic_id)
         await super().delete_topic(topic_id, partitions)
 
 

@@ -19,35 +19,16 @@ from sharequeue_kafka.cluster import KafkaCluster, Place
 from sharequeue_kafka.errors import KafkaError
 from sharequeue_kafka.producing import Heard, IdempotentProducer
 
-
-class KeyOutcome(msgspec.Struct, frozen=True):
-    """The key to store with an answer. `answer`: made from offsets that are not known yet (`intents.far_offsets`)."""
-
-    caller: str
-    path: str
-    topic_id: str
-    key: str
-    fingerprint: bytes
-    lasting: bool
-    answer: bytes
-
-
-_decoder: Final = msgspec.json.Decoder(KeyOutcome)
+_decoder: Final = msgspec.json.Decoder(tuple[str, str, str, str, bytes, bytes, bool])
+"""An IdempotencyKey, whose answer is made from offsets that are not known yet (`intents.far_offsets`)."""
 
 
 async def keep_keyed(connection: Connection, intent: Intent, base_offsets: Sequence[int]) -> None:
     """Write the outcome of an append with a key: the key, with its answer; an empty one without offsets."""
-    found = _decoder.decode(intent.outcome)
-    key = IdempotencyKey(
-        found.caller,
-        found.path,
-        found.topic_id,
-        found.key,
-        found.fingerprint,
-        lambda offsets: with_offsets(found.answer, offsets) if offsets else b"",
-        found.lasting,
-    )
-    await keep_answer(connection, key, base_offsets)
+    caller, path, topic_id, key, fingerprint, answer, lasting = _decoder.decode(intent.outcome)
+    made = with_offsets(answer, base_offsets) if base_offsets else b""
+    kept = IdempotencyKey(caller, path, topic_id, key, fingerprint, lambda _: made, lasting)
+    await keep_answer(connection, kept, base_offsets)
 
 
 async def _answer_of(connection: Connection, key: IdempotencyKey) -> AppendResult | None:
@@ -111,20 +92,13 @@ class KafkaAppends:
             raise append_error(fault) from fault
 
     async def _keyed(self, appends: Sequence[PartitionAppend], key: IdempotencyKey) -> AppendResult:
-        outcome = KeyOutcome(
-            key.caller,
-            key.path,
-            key.topic_id,
-            key.key,
-            key.fingerprint,
-            key.lasting,
-            key.answer(far_offsets(len(appends))),
-        )
+        answer = key.answer(far_offsets(len(appends)))
+        outcome = msgspec.json.encode((*key[:5], answer, key.lasting))
 
         async def check(connection: Connection) -> AppendResult | None:
             return await _answer_of(connection, key)
 
-        wanted = Wanted(lock_of(key), appends, Kind.KEYED, msgspec.json.encode(outcome), check)
+        wanted = Wanted(lock_of(key), appends, Kind.KEYED, outcome, check)
         done = await self._once.append(wanted)
         if done.found is not None:
             first: AppendResult = done.found

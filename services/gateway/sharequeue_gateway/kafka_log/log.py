@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -20,7 +23,7 @@ from sharequeue_gateway.kafka_log.dead_letters import KafkaDeadLetters, note_let
 from sharequeue_gateway.kafka_log.faults import storage_error
 from sharequeue_gateway.kafka_log.intents import Kind
 from sharequeue_gateway.kafka_log.once import AppendOnce
-from sharequeue_gateway.kafka_log.reading import GONE, NO_OFFSETS, KafkaReads
+from sharequeue_gateway.kafka_log.reading import ENDS_AT_ONCE, GONE, NO_OFFSETS, KafkaReads
 from sharequeue_gateway.kafka_log.truncations import Restart
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import (
@@ -39,7 +42,7 @@ from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.open_store import OpenNow
 from sharequeue_http.forms.errors import in_parts
 from sharequeue_http.log import fields
-from sharequeue_kafka.cluster import KafkaCluster, Place
+from sharequeue_kafka.cluster import KafkaCluster, Place, sure
 from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
 
 log = logging.getLogger(__name__)
@@ -47,7 +50,6 @@ log = logging.getLogger(__name__)
 WATCH_PAUSE_S: Final = 0.5
 FOLLOW_PAUSE_S: Final = 5.0
 """How often the rows of PostgreSQL follow the bounds of the logs that groups read."""
-ENDS_AT_ONCE: Final = 1000
 DEADLINE_S: Final = 10.0
 Interest = Callable[[], Iterable[TopicIdPartition]]
 
@@ -84,7 +86,7 @@ class KafkaRecordLog:
         name: str,
     ) -> None:
         self.database: Final = database
-        self.stores: Final = {"kafka": self._ask}
+        self.stores: Final = {"kafka": partial(ask_kafka, cluster)}
         self._cluster = cluster
         self._listener = listener
         self._sweeps = sweeps
@@ -96,20 +98,11 @@ class KafkaRecordLog:
         self._removed: dict[TopicIdPartition, Removed] = {}
         """The log starts that moved since the last `apply_retention`."""
         finish = {Kind.KEYED: keep_keyed, Kind.LETTERS: note_letters, Kind.REDRIVEN: note_letters}
-        self.once: Final = AppendOnce(database, cluster, name, finish, self._appended, DEADLINE_S)
+        self.once: Final = AppendOnce(database, cluster, name, finish, self.reads.appended, DEADLINE_S)
         self.appender: Final = KafkaAppends(database, cluster, self.once, self.reads.sent, 0.75 * DEADLINE_S)
         self.dead_letters: Final = KafkaDeadLetters(database, self.once)
         self._to_look_at: set[TopicIdPartition] = set()
         self._look: asyncio.Task[None] | None = None
-
-    def _appended(self, topic_id: str, partition: int, log_end_offset: int, records: int) -> None:
-        """Records that this gateway appended with an intent are durable."""
-        self.hear_of(topic_id, partition, log_end_offset)
-        self._listener.appended(topic_id, partition, log_end_offset, records)
-
-    async def _ask(self) -> None:
-        """Ask a broker. Raises: StorageError."""
-        await ask_kafka(self._cluster)
 
     @property
     def trouble(self) -> str:
@@ -136,17 +129,11 @@ class KafkaRecordLog:
     # Ends
 
     async def offsets(self, topic_id: str, partitions: Sequence[int]) -> Mapping[int, Offsets]:
-        places = [(topic_id, partition) for partition in partitions]
-        found: dict[int, Offsets] = {}
-        for first in range(0, len(places), ENDS_AT_ONCE):
-            read = await self.reads.read_ends(places[first : first + ENDS_AT_ONCE])
-            found.update((partition, offsets) for (_, partition), offsets in read.items())
-        return found
+        read = await self.reads.read_ends([(topic_id, partition) for partition in partitions])
+        return {partition: offsets for (_, partition), offsets in read.items()}
 
     async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
-        unknown = [place for place in places if not self.reads.knows(place)]
-        for first in range(0, len(unknown), ENDS_AT_ONCE):
-            await self.reads.read_ends(unknown[first : first + ENDS_AT_ONCE])
+        await self.reads.read_ends([place for place in places if not self.reads.knows(place)])
 
     async def look(self, places: Iterable[TopicIdPartition]) -> None:
         """Learn the ends of partitions, with every append before this call. Calls of one moment share requests."""
@@ -160,8 +147,7 @@ class KafkaRecordLog:
         await asyncio.sleep(0)
         self._look = None
         places, self._to_look_at = list(self._to_look_at), set()
-        for first in range(0, len(places), ENDS_AT_ONCE):
-            await self.reads.read_ends(places[first : first + ENDS_AT_ONCE])
+        await self.reads.read_ends(places)
 
     def known_log_start(self, place: TopicIdPartition) -> int:
         known = self.reads.cache.partition(place)
@@ -174,9 +160,7 @@ class KafkaRecordLog:
     async def offset_for_timestamp(self, topic_id: str, partition: int, timestamp_ms: int) -> int | None:
         place = Place(topic_id, partition)
         try:
-            found = (await self._cluster.list_offsets([place], timestamp_ms))[place]
-            if isinstance(found, KafkaError):
-                raise found
+            found = sure(await self._cluster.list_offsets([place], timestamp_ms))[place]
         except KafkaError as fault:
             raise storage_error(fault) from fault
         return None if found.offset < 0 else found.offset
@@ -185,22 +169,21 @@ class KafkaRecordLog:
 
     async def delete_records(self, topic_id: str, before: Mapping[int, int]) -> dict[int, int]:
         wanted = {Place(topic_id, partition): offset for partition, offset in before.items()}
-        try:
-            answered = await self._cluster.delete_records(wanted)
-            with in_parts(lambda: sum(isinstance(start, int) for start in answered.values())):
-                for place, start in answered.items():
-                    if isinstance(start, KafkaError):
-                        if start.code == OFFSET_OUT_OF_RANGE:
-                            raise OffsetOutOfRange(f"before_offset {wanted[place]} is behind the log end", 0)
-                        raise start
-        except KafkaError as fault:
-            if fault.name in GONE:
-                raise UnknownTopicOrPartition("the topic was deleted") from fault
-            raise storage_error(fault) from fault
+        answered: Mapping[Place, int | KafkaError] = {}
+        with in_parts(lambda: sum(isinstance(start, int) for start in answered.values())):
+            try:
+                answered = await self._cluster.delete_records(wanted)
+                starts = sure(answered)
+            except KafkaError as fault:
+                if fault.code == OFFSET_OUT_OF_RANGE:
+                    raise OffsetOutOfRange(f"an offset is behind the log end: {fault.message}", 0) from fault
+                if fault.name in GONE:
+                    raise UnknownTopicOrPartition("the topic was deleted") from fault
+                raise storage_error(fault) from fault
         places = [(topic_id, partition) for partition in before]
         await self.reads.read_ends(places)
         await self._follow_rows(places)
-        return {place.partition: start for place, start in answered.items() if isinstance(start, int)}
+        return {place.partition: start for place, start in starts.items()}
 
     async def delete_topic(self, topic_id: str, partitions: int) -> None:
         """Remove what PostgreSQL has of a topic that is deleted in Kafka."""
@@ -251,33 +234,37 @@ class KafkaRecordLog:
     async def _watch(self, interest: Interest) -> None:
         """Learn the logs that fetches wait for and memory does not know: those whose ends could not be read before."""
         async for _ in Every(WATCH_PAUSE_S):
-            try:
+            with _looking("cannot read the log ends of watched partitions"):
                 await self.learn_ends(list(interest()))
-            except StorageError as error:
-                count_failed_look("log_ends")
-                log.warning("cannot read the log ends of watched partitions", extra=fields(cause=error.detail))
 
     async def _follow_read(self) -> None:
         async for _ in Every(FOLLOW_PAUSE_S):
-            try:
+            with _looking("cannot follow the ends of the logs that groups read"):
                 places = await self.database.query(bounds_store.read_places)
                 await self._follow_rows([place for place in places if self._sweeps(*place)])
-            except StorageError as error:
-                count_failed_look("log_ends")
-                log.warning("cannot follow the ends of the logs that groups read", extra=fields(cause=error.detail))
 
     async def _follow_rows(self, places: Sequence[TopicIdPartition]) -> None:
         """Have the rows of partitions follow Kafka, and note what its retention removed."""
-        for first in range(0, len(places), ENDS_AT_ONCE):
-            asked = await self.reads.ask(places[first : first + ENDS_AT_ONCE])
-            ends = {place: (start, end) for place, (start, _, end) in asked.items() if asked[place] is not NO_OFFSETS}
+        asked = await self.reads.ask(places)
+        known = [(place, (start, end)) for place, (start, _, end) in asked.items() if asked[place] is not NO_OFFSETS]
+        for first in range(0, len(known), ENDS_AT_ONCE):
+            ends = dict(known[first : first + ENDS_AT_ONCE])
             for topic_id, removed in await self.database.query(bounds_store.note, ends):
                 self._note(topic_id, removed)
 
     def _note(self, topic_id: str, removed: Removed) -> None:
         place = (topic_id, removed.partition)
-        before = self._removed.get(place)
-        unfinished = dict(removed.unfinished)
-        for group_id, count in (before.unfinished if before is not None else {}).items():
-            unfinished[group_id] = unfinished.get(group_id, 0) + count
+        unfinished = Counter(removed.unfinished)
+        if place in self._removed:
+            unfinished.update(self._removed[place].unfinished)
         self._removed[place] = removed._replace(unfinished=unfinished)
+
+
+@contextmanager
+def _looking(fault: str) -> Iterator[None]:
+    """Count and log a look at the ends of logs that fails."""
+    try:
+        yield
+    except StorageError as error:
+        count_failed_look("log_ends")
+        log.warning(fault, extra=fields(cause=error.detail))

@@ -20,7 +20,7 @@ from sharequeue_gateway.record_log.store import Connection
 from sharequeue_http.forms.errors import ApiError, RequestTimedOut
 from sharequeue_http.log import fields
 from sharequeue_kafka.batches import read_batches
-from sharequeue_kafka.cluster import KafkaCluster, LogOffset, Place
+from sharequeue_kafka.cluster import KafkaCluster, LogOffset, Place, sure
 from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
 from sharequeue_kafka.fetching import Fetching
 from sharequeue_kafka.transactions import TransactionalSlots, fence
@@ -179,7 +179,7 @@ class AppendOnce:
         ]
         try:
             while True:
-                stable = await self._stable(places)
+                stable = await self._ends(places, committed=True)
                 if not any(stable[place].offset in offsets for place, offsets in ours):
                     return
                 if not await tries.pause():
@@ -277,13 +277,7 @@ class AppendOnce:
     async def _ends(
         self, places: Sequence[Place], which: Literal["earliest", "latest"] = "latest", *, committed: bool = False
     ) -> dict[Place, LogOffset]:
-        found = await self._cluster.list_offsets(places, which, committed)
-        ends: dict[Place, LogOffset] = {}
-        for place, end in found.items():
-            if isinstance(end, KafkaError):
-                raise end
-            ends[place] = end
-        return ends
+        return sure(await self._cluster.list_offsets(places, which, committed))
 
     async def _look(self, intent: Intent, patience_s: float) -> Sequence[int | None] | None:
         """Look for the records of an intent whose producer is fenced. A deleted topic has none.
@@ -295,7 +289,10 @@ class AppendOnce:
         tries = Tries(INTENT, patience_s)
         try:
             ends = await self._ends(places)
-            while any(stable.offset < ends[place].offset for place, stable in (await self._stable(places)).items()):
+            while any(
+                stable.offset < ends[place].offset
+                for place, stable in (await self._ends(places, committed=True)).items()
+            ):
                 if not await tries.pause():
                     raise StorageError(
                         "a transaction of another producer is open in the topic: whether the records of an earlier try"
@@ -319,9 +316,6 @@ class AppendOnce:
             for offset, part, gone in zip(found, intent.parts, removed, strict=True)
         ]
 
-    async def _stable(self, places: Sequence[Place]) -> dict[Place, LogOffset]:
-        return await self._ends(places, committed=True)
-
     async def _find(self, place: Place, part: Part, end: int, intent_id: bytes) -> int | None:
         """The first committed record that names an intent, below `end`. It may lie before the noted end if the log was
         cut after that, in a later leader epoch."""
@@ -335,20 +329,19 @@ class AppendOnce:
             except KafkaError as fault:
                 if fault.code != OFFSET_OUT_OF_RANGE:
                     raise
-                start = (await self._cluster.list_offsets([place], "earliest"))[place]
-                if isinstance(start, KafkaError) or start.offset <= offset:
+                start = (await self._ends([place], "earliest"))[place].offset
+                if start <= offset:
                     raise
-                offset = start.offset
+                offset = start
                 continue
-            last_offset = -1
-            for batch in read_batches(fetched.batches, offset, fetched.aborted):
-                last_offset = batch.last_offset
+            begin = offset
+            for batch in read_batches(fetched.batches, begin, fetched.aborted):
+                offset = batch.last_offset + 1
                 for record in batch.records:
                     if (APPEND_HEADER, intent_id) in record.headers:
                         return record.offset
-            if last_offset < offset:
+            if offset <= begin:
                 break
-            offset = last_offset + 1
         return None
 
     # Loops

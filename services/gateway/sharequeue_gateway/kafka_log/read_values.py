@@ -9,7 +9,7 @@ values in `headers_base64`.
 
 import base64
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -101,32 +101,24 @@ def _value(value: bytes | None, value_format: str, max_depth: int) -> bytes:
 
 
 def _key(key: bytes) -> bytes:
-    try:
-        return b',"key":' + _encode(key.decode())
-    except UnicodeDecodeError:
-        return b',"key_base64":"%b"' % base64.b64encode(key)
+    text = _text(key)
+    return b',"key_base64":"%b"' % base64.b64encode(key) if text is None else b',"key":' + _encode(text)
 
 
 def _headers(headers: Headers) -> bytes:
     """The members `headers` and `headers_base64` of a record."""
-    texts: dict[str, str] = {}
     values: dict[str, list[bytes | None]] = {}
-    odd: set[str] = set()
     for name, value in headers:
-        if name in _OURS:
-            continue
-        of_name = values.setdefault(name, [])
-        of_name.append(value)
-        texts.pop(name, None)
-        try:
-            if value is None:
-                odd.add(name)
-            else:
-                texts[name] = value.decode()
-        except UnicodeDecodeError:
-            odd.add(name)
-        if len(of_name) > 1:
-            odd.add(name)
+        if name not in _OURS:
+            values.setdefault(name, []).append(value)
+    texts = {name: text for name, of_name in values.items() if (text := _text(of_name[-1])) is not None}
+    odd = {name: of_name for name, of_name in sorted(values.items()) if len(of_name) > 1 or name not in texts}
     members = b',"headers":' + _encode(texts) if texts else b""
-    in_base64: Mapping[str, list[bytes | None]] = {name: values[name] for name in sorted(odd)}
-    return members + b',"headers_base64":' + _encode(in_base64) if odd else members
+    return members + b',"headers_base64":' + _encode(odd) if odd else members
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None

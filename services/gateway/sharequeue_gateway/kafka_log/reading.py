@@ -37,6 +37,7 @@ from sharequeue_kafka.producing import Appended, Heard
 
 GONE: Final = ("UNKNOWN_TOPIC_ID", "UNKNOWN_TOPIC_OR_PARTITION")
 NO_OFFSETS: Final = Offsets(0, 0, 0)
+ENDS_AT_ONCE: Final = 1000
 MOST_SENT: Final = 64
 """The batches remembered, each of another partition and of at most MOST_SENT_BYTES."""
 MOST_SENT_BYTES: Final = 65_536
@@ -134,9 +135,13 @@ class KafkaReads:
             self.truncations.note(place, [Last(epoch, end, numbers_of(sent.batch))])
             self.cache.add(place, RecordBatch.encode(offset, sent.tails, sent.max_timestamp_ms), end)
             self.cache.set_ends(_committed(place), -1, stable)
-        elif self.cache.log_end_offset(place) >= 0:
-            self.cache.set_ends(place, -1, end)
-        self._listener.appended(*place, end, len(sent.tails))
+        self.appended(*place, end, len(sent.tails))
+
+    def appended(self, topic_id: str, partition: int, end: int, records: int) -> None:
+        """Records of this gateway are durable."""
+        if self.cache.log_end_offset((topic_id, partition)) >= 0:
+            self.cache.set_ends((topic_id, partition), -1, end)
+        self._listener.appended(topic_id, partition, end, records)
 
     def _moved(self, part: FetchedPart) -> None:
         """A log that is followed has news."""
@@ -148,45 +153,38 @@ class KafkaReads:
                         self.cache.add(place, batch)
         self.learn(place, part.log_start, part.high_watermark, part.last_stable)
 
-    async def ask(self, places: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, Offsets]:
-        """Ask for the bounds of logs; those of a topic that is gone are NO_OFFSETS. Raises: StorageError."""
-        found, faults = await self._ask(places)
-        if faults:
-            raise storage_error(faults[0]) from faults[0]
-        return found
-
     async def read_ends(self, places: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, Offsets]:
         """As `ask`, and learn the bounds; if some are not known, those of the others."""
-        found, faults = await self._ask(places)
-        for place, offsets in found.items():
-            if offsets is not NO_OFFSETS:
-                self.learn(place, offsets.log_start_offset, offsets.log_end_offset, offsets.last_stable_offset)
-        if faults:
-            raise storage_error(faults[0]) from faults[0]
-        return found
+        return await self.ask(places, self.learn)
 
-    async def _ask(
-        self, places: Sequence[TopicIdPartition]
-    ) -> tuple[dict[TopicIdPartition, Offsets], list[KafkaError]]:
-        """Return the bounds of the logs that answered, and an error for each other one."""
-        asked = [Place(*place) for place in places]
-        starts, ends, stables = await asyncio.gather(
-            self._cluster.list_offsets(asked, "earliest"),
-            self._cluster.list_offsets(asked, "latest"),
-            self._cluster.list_offsets(asked, "latest", committed=True),
-        )
+    async def ask(
+        self, places: Sequence[TopicIdPartition], learn: Callable[..., None] = lambda *_: None
+    ) -> dict[TopicIdPartition, Offsets]:
+        """Ask for the bounds of logs; those of a topic that is gone are NO_OFFSETS. Raises: StorageError.
+
+        `learn`: receives the bounds of each log that answers, as `learn` of this class does.
+        """
         found: dict[TopicIdPartition, Offsets] = {}
-        faults: list[KafkaError] = []
-        for place in asked:
-            of_place = (starts[place], stables[place], ends[place])
-            if fault := next((each for each in of_place if isinstance(each, KafkaError)), None):
-                if fault.name in GONE:
-                    found[place] = NO_OFFSETS
-                else:
-                    faults.append(fault)
-            else:
-                found[place] = Offsets(*(each.offset for each in of_place if isinstance(each, LogOffset)))
-        return found, faults
+        fault: KafkaError | None = None
+        for first in range(0, len(places), ENDS_AT_ONCE):
+            asked = [Place(*place) for place in places[first : first + ENDS_AT_ONCE]]
+            starts, stables, ends = await asyncio.gather(
+                self._cluster.list_offsets(asked, "earliest"),
+                self._cluster.list_offsets(asked, "latest", committed=True),
+                self._cluster.list_offsets(asked, "latest"),
+            )
+            for place in asked:
+                start, stable, end = starts[place], stables[place], ends[place]
+                if isinstance(start, LogOffset) and isinstance(stable, LogOffset) and isinstance(end, LogOffset):
+                    found[place] = Offsets(start.offset, stable.offset, end.offset)
+                    learn(place, start.offset, end.offset, stable.offset)
+                    continue
+                found[place] = NO_OFFSETS
+                errors = [each for each in (start, stable, end) if isinstance(each, KafkaError)]
+                fault = fault if errors[0].name in GONE else fault or errors[0]
+        if fault is not None:
+            raise storage_error(fault) from fault
+        return found
 
     def forget_unused(self, interest: Iterable[TopicIdPartition]) -> None:
         """Forget, and no longer follow, logs that nobody used since the last call. `interest`: those to keep."""
@@ -250,13 +248,9 @@ class KafkaReads:
         if fetch is None:
             reading = self._fetch(place, kept, offset, max_bytes, keep=True)
             fetch = self._under_way[kept, offset] = asyncio.create_task(reading, context=contextvars.Context())
-            fetch.add_done_callback(lambda done: self._ended(kept, offset, done))
+            fetch.add_done_callback(lambda done: done.cancelled() or done.exception())  # its readers may have left
+            fetch.add_done_callback(lambda _: self._under_way.pop((kept, offset)))
         return await asyncio.shield(fetch)
-
-    def _ended(self, kept: TopicIdPartition, offset: int, fetch: "asyncio.Task[Sequence[RecordBatch]]") -> None:
-        del self._under_way[kept, offset]
-        if not fetch.cancelled():
-            fetch.exception()  # which a shield may leave unread
 
     async def _fetch(
         self, place: TopicIdPartition, kept: TopicIdPartition, offset: int, max_bytes: int, *, keep: bool
