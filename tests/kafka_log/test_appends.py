@@ -112,15 +112,15 @@ def test_an_append_whose_end_is_not_in_the_log_is_not_answered(
 ) -> None:
     """As after a crash of the broker that has confirmed the commit: the transaction is open, and a repeat aborts it."""
 
-    async def confirmed(*_: Any) -> None:
-        pass
-
     async def play() -> None:
         async with cluster_of(kafka) as cluster, open_log(kafka, database) as log:
             _, (place,) = await new_topic(cluster)
             with monkeypatch.context() as patched:
+
+                async def confirmed(*_: Any) -> None:
+                    patched.setattr(log.once, "_deadline_s", 0.0)  # from now on
+
                 patched.setattr(Lane, "_commit", confirmed)
-                patched.setattr(log.once, "_deadline_s", 1.0)
                 with pytest.raises(RequestTimedOut, match="its end is not in the log yet") as refused:
                     await produce(log, place, "lost")
                 assert not refused.value.definite
