@@ -74,9 +74,9 @@ def traced(record: NewRecord, span: tracing.Span, terms: Terms) -> NewRecord:
 
 
 class _Batch:
-    """Records of one request. `done` is set when `results` has the place or the error of each."""
+    """Records of one request. It is done when `results` has the place or the error of each."""
 
-    __slots__ = ("closed", "done", "full", "records", "results", "send_at", "size", "terms", "unraised", "whole")
+    __slots__ = ("closed", "full", "records", "results", "send_at", "size", "terms", "unraised", "waiters", "whole")
 
     def __init__(self, send_at: float, terms: Terms, *, whole: bool) -> None:
         self.send_at = send_at
@@ -88,10 +88,27 @@ class _Batch:
         self.closed = whole
         """No record may join any more."""
         self.full = asyncio.Event()
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiters: list[asyncio.Future[None]] = []
         self.results: list[Produced | ApiError] = []
         self.unraised: dict[int, ApiError] = {}
         """Errors that no caller has seen, by the index of the record."""
+
+    def done(self) -> "asyncio.Future[None]":
+        """Return a new future, which ends when the batch is done. A caller that is cancelled cancels no other one's."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.results:
+            waiter.set_result(None)
+        else:
+            self.waiters.append(waiter)
+        return waiter
+
+    def finish(self, results: "list[Produced | ApiError]") -> None:
+        self.results = results
+        self.unraised = {index: result for index, result in enumerate(results) if isinstance(result, ApiError)}
+        self.records = []
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class Pending:
@@ -112,7 +129,7 @@ class Pending:
         return self._batch.results[self._index]
 
     def __await__(self) -> Generator[Any, None, Produced]:
-        yield from asyncio.shield(self._batch.done).__await__()
+        yield from self._batch.done()
         result = self.result
         if isinstance(result, ApiError):
             self._batch.unraised.pop(self._index, None)
@@ -149,7 +166,7 @@ class Sender(OneLoop):
         self._options = options
         self._transaction_id = transaction_id
         self._buffered_bytes = 0
-        self._room = asyncio.Condition()
+        self._room = asyncio.Event()
         self._batches: dict[str, deque[_Batch]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
         self._failed: dict[_Batch, None] = {}
@@ -227,7 +244,7 @@ class Sender(OneLoop):
             batch.full.set()
         pending = Pending(batch, len(batch.records) - 1)
         if span is not None:
-            batch.done.add_done_callback(lambda _: _end(span, pending.result))
+            batch.done().add_done_callback(lambda _: _end(span, pending.result))
         return pending
 
     async def send_many(self, topic: str, records: Iterable[Any]) -> list[Produced]:
@@ -262,7 +279,7 @@ class Sender(OneLoop):
         produced: list[Produced] = []
         failures: list[ApiError] = []
         for batch in batches:
-            await asyncio.shield(batch.done)
+            await batch.done()
             batch.unraised.clear()
             failures += [result for result in batch.results if isinstance(result, ApiError)]
             produced += [result for result in batch.results if not isinstance(result, ApiError)]
@@ -319,11 +336,11 @@ class Sender(OneLoop):
             raise IllegalState(f"the {self._name} is closed")
 
     async def _wait_for_room(self, size: int) -> None:
-        if self._buffered_bytes and self._buffered_bytes + size > self._options.max_buffer_bytes:
-            async with self._room:
-                await self._room.wait_for(
-                    lambda: not self._buffered_bytes or self._buffered_bytes + size <= self._options.max_buffer_bytes
-                )
+        while self._buffered_bytes and self._buffered_bytes + size > self._options.max_buffer_bytes:
+            self._room.clear()
+            await self._room.wait()
+            if not self._flushing:  # a close that flushes sends this record, too
+                self._check_open()
 
     def _new_batch(self, topic: str, terms: Terms, *, whole: bool) -> _Batch:
         batch = _Batch(asyncio.get_running_loop().time() + self._options.linger_s, terms, whole=whole)
@@ -352,8 +369,6 @@ class Sender(OneLoop):
                 results = await self._request(topic, batch.records, batch.terms, splits=not batch.whole)
                 waiting.popleft()
                 self._finish(batch, results)
-                async with self._room:
-                    self._room.notify_all()
         finally:
             for batch in waiting:
                 stopped = ApiError(
@@ -363,15 +378,13 @@ class Sender(OneLoop):
             del self._batches[topic], self._senders[topic]
 
     def _finish(self, batch: _Batch, results: list[Produced | ApiError]) -> None:
-        batch.results = results
-        batch.unraised = {index: result for index, result in enumerate(results) if isinstance(result, ApiError)}
+        batch.finish(results)
         if batch.unraised:
             self._failed[batch] = None
         if self._lost_at_exit is not None:
             self._lost_at_exit += batch.unraised.values()
         self._buffered_bytes -= batch.size
-        batch.records = []
-        batch.done.set_result(None)
+        self._room.set()
 
     async def _request(
         self, topic: str, records: list[bytes], terms: Terms, *, splits: bool

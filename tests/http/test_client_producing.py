@@ -1,6 +1,7 @@
 """The Python client produces: in order, once, and a refusal concerns only the refused record."""
 
 import asyncio
+import socket
 from typing import Any
 
 import httpx
@@ -154,6 +155,29 @@ async def test_the_buffer_is_bounded_and_large_input_is_cut_into_requests(stack:
             assert producer._buffered_bytes <= 2000
     async with consumers(stack, name, name) as consumer:
         assert [record.value for record in await consumer.poll()][95:] == list(range(100))
+
+
+@in_event_loop
+async def test_a_close_sends_what_waits_for_room(stack: Stack, name: str) -> None:
+    producer = Producer(stack.url, max_buffer_bytes=1)
+    sends = [asyncio.create_task(producer.send(name, n)) for n in range(4)]
+    await asyncio.sleep(0)  # they begin to wait
+    await producer.close()
+    assert [place.offset for place in await asyncio.gather(*sends)] == [0, 1, 2, 3]
+
+
+@in_event_loop
+async def test_a_send_that_waits_for_room_ends_with_its_producer(name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        producer = Producer(f"http://127.0.0.1:{silent.getsockname()[1]}", max_buffer_bytes=1)
+        await producer.send_soon(name, 1)
+        waiting = asyncio.create_task(producer.send(name, 2))
+        await asyncio.sleep(0)  # it begins to wait
+        with pytest.raises(ApiError, match="closed before the service answered"):
+            await producer.close(timeout_ms=1)
+        async with asyncio.timeout(10):
+            with pytest.raises(IllegalState, match="closed"):
+                await waiting
 
 
 @in_event_loop
