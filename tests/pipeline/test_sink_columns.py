@@ -1,5 +1,8 @@
 """Rows as columns: every row once, in bounded requests that do not depend on the batches of the rows."""
 
+import random
+from base64 import b64encode
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -19,8 +22,11 @@ from tests.pipeline.test_rows import MAP, TEXT, schema
 from tests.pipeline.test_sink import values
 
 Row = tuple[str | None, str | None, int | None]
-TEXTS = st.none() | st.sampled_from(["", "a", "b", "ü", "\U0001f600", "\uffff"]) | st.text("ab", max_size=30)
-ROWS = st.lists(st.tuples(TEXTS, TEXTS, st.none() | st.integers(0, 3)), max_size=40)
+TEXTS = st.sampled_from(["", "a", "b", "ü", "\U0001f600", "\uffff"]) | st.text("ab", max_size=30)
+PLACES = st.integers(0, 3)
+FULL = st.lists(st.tuples(TEXTS, TEXTS, PLACES), max_size=40)
+ROWS = FULL | st.lists(st.tuples(st.none() | TEXTS, st.none() | TEXTS, st.none() | PLACES), max_size=40)
+"""A column without a null has another form in memory."""
 KIND = pa.schema({"key": pa.string(), "value": pa.string(), "partition": pa.int32()})
 
 
@@ -61,6 +67,19 @@ def test_requests_do_not_depend_on_the_batches_of_rows(
         assert chunk.size == 1 or len(chunk.body) <= 2200
     again = list(chunks(iter(batches(rows, others)), options))
     assert [chunk.body for chunk in again] == [chunk.body for chunk in made]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_only_values_that_become_smaller_are_compressed(kind: pa.DataType) -> None:
+    """Values of 1 KiB: half of the rows, so that no request begins where their memory does."""
+    noise = random.Random(7)
+    for alike in (True, False):
+        texts = ["x" * 1024 if alike else b64encode(noise.randbytes(768)).decode() for _ in range(4000)]
+        rows = pa.record_batch({"value": pa.array(texts).cast(kind)}).slice(2000)
+        (made,) = chunks([rows], sink_options({"topic": "t", "maxRequestBytes": "4000000"}))
+        assert (look_at(made.body).grown_bytes > 0) is alike
+        assert (len(made.body) < 100_000) is alike
+        assert pa.ipc.open_stream(made.body).read_all().column("value").to_pylist() == rows.column("value").to_pylist()
 
 
 def test_only_texts_and_bytes_of_one_topic_are_columns() -> None:
