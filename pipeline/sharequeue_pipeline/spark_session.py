@@ -84,5 +84,7 @@ def register(spark: SparkSession) -> SparkSession:
     QueryEndListener.listen(spark)
     assert spark._jvm is not None
     getattr(spark._jvm, _SESSION).setActiveSession(spark._jsparkSession)
-    spark.dataSource.register(ShareQueueDataSource)
+    known = spark._jsparkSession.sessionState().dataSourceManager()
+    if not known.dataSourceExists(ShareQueueDataSource.name()):  # Spark 4.1 and later find it themselves
+        spark.dataSource.register(ShareQueueDataSource)
     return spark

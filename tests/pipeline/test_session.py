@@ -119,6 +119,7 @@ def test_workers_import_the_installed_pyspark(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv(set_here, raising=False)
     done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.split() == ["imported:", "True"], done.stderr
+    assert "statically registered" not in done.stderr  # Spark has found the format, and nothing replaces it
 
 
 @pytest.mark.soak
