@@ -44,6 +44,7 @@ CONFIG: Final = {
     "spark.driver.memory": "3g",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
+    "spark.sql.chunkBase64String.enabled": "false",  # else every value has line ends, which JSON escapes
 }
 
 
