@@ -6,24 +6,30 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark import TaskContext
+from pyspark.sql import types as spark
 from sharequeue_pipeline import PipelineError
 from sharequeue_pipeline.ahead import in_order
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.options import SinkOptions, sink_options
 from sharequeue_pipeline.sink import columns, rows
 from sharequeue_pipeline.sink.attempts import Attempt, Chunk
+from sharequeue_pipeline.sink.transactions import WriteTransaction
+from sharequeue_pipeline.sink.writing import Writer, Written
 
 from sharequeue.stack.stack import Stack
 from tests.examples import examples
 from tests.http.calls import Gateway
 from tests.pipeline.peak_memory import peak_mib
 from tests.pipeline.proxy import Instead, Proxy
+from tests.pipeline.test_rows import schema
 
 PARTITIONS = 2
 numbers = count()
@@ -223,6 +229,32 @@ def test_an_attempt_that_cannot_read_appends_nothing_more(stack: Stack, gateway:
     assert letters(gateway, name) == "ab"
     written(stack, name, "cdab")
     assert letters(gateway, name) == "abcd"
+
+
+def test_rows_are_appended_again_if_those_of_the_first_run_are_gone(
+    stack: Stack, gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver's log says so; it names records of a first run that are not among the rows, too."""
+    ab, cb = ([Row("k", value, 0, 1) for value in values] for values in ("ab", "cb"))
+    for name, deleted, second, added, others in (("gone", 1, ab[::-1], "ba", 2), ("others", 0, cb, "c", 1)):
+        with Attempts(stack, gateway, FORMS[0], 2) as attempts:
+            attempts.write(ab)
+            gateway.delete_records(attempts.topic, deleted)
+            again = attempts.write(second)
+            left = gateway.read(attempts.topic, offset=deleted)["records"]
+            assert "".join(record["value"] for record in left) == "ab"[deleted:] + added
+            assert again.others == others
+        writer = Writer(sink_options({"topic": name}), schema(value=spark.StringType()))
+        writer.report_others([Written(2, 0, others=again.others), None])
+        assert f"had appended {others} records to {name} that were not among its rows" in caplog.messages[-1]
+
+
+def test_a_transaction_has_at_most_1000_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: 1000))
+    writer = Writer(sink_options({"topic": "t", "transactional": "true"}), schema(value=spark.StringType()))
+    writer.transaction = WriteTransaction("t-1", None)
+    with pytest.raises(PipelineError, match="commits at most 1000 tasks at once"):
+        writer.send(iter([]), "write", None)
 
 
 def test_a_refused_row_stops_the_attempt(stack: Stack, gateway: Gateway) -> None:
