@@ -54,7 +54,6 @@ LOCKS_GIVEN: Final = Rule("a stopping gateway offers its locks to their new lead
 DELETION: Final = Rule("finishing the deletion of a topic", 1.0)
 EVERY_GATEWAY: Final = Rule("a question to every gateway, which answers or leaves the generation", 0.1, patience_s=6.0)
 LEASE_HELD: Final = Rule("taking a name whose lease has not ended, or a shard with a write under way", 0.1)
-OLD_KEYS: Final = Rule("removing old idempotency keys that another process reads, such as a backup", 300.0)
 APPEND_NEWS: Final = Rule("announcing the next appends to other gateways; the first go at once", 0.003)
 APPEND: Final = Rule("an append, or the end of a transaction, that PostgreSQL did not take", 0.1)
 INTENT: Final = Rule("an append to Kafka whose earlier try is open, or a look whether that one has ended", 0.05, 0.5)

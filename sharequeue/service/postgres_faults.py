@@ -47,7 +47,6 @@ _STOPS: Final = Meaning("PostgreSQL is starting or stopping", definite=False)
 _FILES: Final = Meaning("PostgreSQL cannot use its files: look into its log", unwritable=True)
 _BUSY: Final = Meaning("PostgreSQL was busy with others: try again")
 _LOGIN: Final = Meaning("PostgreSQL refuses the database or its user: check DATABASE_URL, and the rights there")
-_UNMADE: Final = Meaning("the partition of this hour or day is being made: try again")
 _OWN: Final = Meaning("PostgreSQL refuses the statement; the log of this service says why", passes=False)
 
 MEANINGS: Final[Mapping[str, Meaning]] = {
@@ -79,8 +78,6 @@ def meaning_of(fault: BaseException) -> Meaning:
     if isinstance(fault, UnfitStore):
         return Meaning(str(fault))
     sqlstate = sqlstate_of(fault)
-    if lacks_partition(fault):
-        return _UNMADE
     if isinstance(fault, asyncpg.PostgresError) and sqlstate is not None:
         for length in (5, 3, 2):
             found = MEANINGS.get(sqlstate[:length])
@@ -92,12 +89,6 @@ def meaning_of(fault: BaseException) -> Meaning:
     if isinstance(fault, ConnectionRefusedError):
         return _CLOSED
     return _AWAY if isinstance(fault, LOST) and not isinstance(fault, ValueError) else _OWN
-
-
-def lacks_partition(fault: BaseException) -> bool:
-    """Return whether a table has no partition for a row: PostgreSQL's clock has passed the last period that was
-    made."""
-    return isinstance(fault, asyncpg.CheckViolationError) and fault.constraint_name is None
 
 
 @contextmanager

@@ -78,7 +78,6 @@ class PostgresRecordLogs:
         interest: Callable[[], Iterable[TopicIdPartition]] = tuple,
         connections: int = 8,
         transactions: TransactionOptions = DEFAULTS,
-        outcome_period_s: int = 3600,
     ) -> AsyncIterator[PostgresRecordLog]:
         """`interest`: the partitions that somebody waits for."""
         cache = BatchCache(cache_bytes)
@@ -86,7 +85,6 @@ class PostgresRecordLogs:
             self.database_url,
             known_ends=cache.log_ends,
             connections=connections,
-            outcome_period_s=outcome_period_s,
         )
         log = PostgresRecordLog(
             database,

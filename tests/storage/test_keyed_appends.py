@@ -20,7 +20,6 @@ from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import Heard, PostgresRecordLogs, append, batch_of, in_company, new_topic, read_all
-from tests.storage.test_postgres_record_log import age_keys
 from tests.storage.test_transactions import begin, produce
 
 HANG_S = 60
@@ -221,18 +220,18 @@ async def test_a_repeat_with_a_caller_waits_for_the_first_try_without_one(module
 
 WAIT_BEFORE_LOOKING = """
 ALTER FUNCTION log.new_keys RENAME TO new_keys_at_once;
-CREATE FUNCTION log.new_keys(a uuid[], l bigint[], t uuid[], k text[], p text[], c text[], x int, y int) RETURNS uuid[]
+CREATE FUNCTION log.new_keys(a uuid[], l bigint[], t uuid[], k text[], p text[], c text[]) RETURNS uuid[]
 LANGUAGE plpgsql STABLE AS $$ BEGIN
   PERFORM pg_advisory_lock(932);
   PERFORM pg_advisory_unlock(932);
-  RETURN log.new_keys_at_once(a, l, t, k, p, c, x, y);
+  RETURN log.new_keys_at_once(a, l, t, k, p, c);
 END $$
 """
 
 
 async def test_a_key_that_is_committed_once_the_statement_has_begun_is_seen(database_url: str) -> None:
-    """Another gateway commits it between the statement's snapshot and its lock, to another partition and at the end of
-    a half day: neither of the two unique indexes would notice. The function in between is stable: it hands on the
+    """Another gateway commits it between the statement's snapshot and its lock, to another partition and without a
+    caller: neither of the two unique indexes would notice. The function in between is stable: it hands on the
     statement's snapshot."""
     topic, logs = new_topic(), PostgresRecordLogs(database_url)
     async with (
@@ -243,22 +242,13 @@ async def test_a_key_that_is_committed_once_the_statement_has_begun_is_seen(data
     ):
         await append(log, topic, ["x"])
         await append(log, topic, ["y"], 1)
-        await age_keys(admin, key_store.KEYS, 1)  # makes the partition of the last half day
         await admin.execute(WAIT_BEFORE_LOOKING)
         await blocker.execute("SELECT pg_advisory_lock(932)")
-        late = asyncio.create_task(
-            log.appender.append(
-                [
-                    batch_of(topic, ["k"]),
-                ],
-                key_of(topic, "k", b"1"),
-            )
-        )
+        late = asyncio.create_task(log.appender.append([batch_of(topic, ["k"])], key_of(topic, "k", b"1")))
         async with asyncio.timeout(HANG_S):
             await waiting_for_a_lock(admin, "sharequeue-gateway-append")
         several = [batch_of(topic, ["k"], 1), batch_of(topic, ["l"], 2)]
-        first = await other.appender.append(several, key_of(topic, "k", b"1"))
-        await admin.execute(f"UPDATE log.{key_store.KEYS.name} SET created_half_day = created_half_day - 1")
+        first = await other.appender.append(several, key_of(topic, "k", b"1", ""))
         await blocker.execute("SELECT pg_advisory_unlock(932)")
         result = await late
         assert (result.repeated, result.answer) == (True, first.answer)
@@ -357,7 +347,7 @@ async def test_a_commit_locks_no_more_than_so_many_keys(module_database: str, mo
 async def test_no_plan_scans_the_keys(database_url: str, count: int) -> None:
     """A statement keeps the plan of its first call: it must suit a table that has grown since. It then looks at each
     partition that may have the key, once for each key."""
-    topic, key_table = new_topic(), f"log.{key_store.KEYS.name}"
+    topic = new_topic()
     end = 0
 
     async def append_some(connection: Any) -> None:
@@ -366,7 +356,8 @@ async def test_no_plan_scans_the_keys(database_url: str, count: int) -> None:
             (topic, 0, RecordBatch.encode(end + n, [b',"value":1}'], 7), store.new_append_id()) for n in range(count)
         ]
         keys = {
-            row[3]: key_store.NewKey(end * 100 + n, f"{end}-{n}", "/p", "c", b"f", b"[]") for n, row in enumerate(rows)
+            row[3]: key_store.NewKey(end * 100 + n, f"{end}-{n}", "/p", "c", b"f", b"[]", 1)
+            for n, row in enumerate(rows)
         }
         inserted, used = await key_store.append(connection, rows, keys, Compression())
         assert (len(inserted), used) == (count, set())
@@ -383,12 +374,11 @@ async def test_no_plan_scans_the_keys(database_url: str, count: int) -> None:
         await admin.execute("ANALYZE")
         await append_some(connection)
         await admin.execute(
-            f"""INSERT INTO {key_table} SELECT {key_store.KEYS.period}, '{topic}', 'o' || n, '/p', 'c', 'f', '[]', '{{1}}'
-                FROM generate_series(1, 20000) n"""
+            f"""{key_store.KEEP} n, '{topic}', 'o' || n, '/p', 'c', 'f', '[]', '{{1}}' FROM generate_series(1, 20000) n"""
         )
         await connection.execute("SELECT pg_stat_force_next_flush()")
         read = (
-            "SELECT sum(seq_tup_read), sum(idx_tup_fetch) FROM pg_stat_user_tables WHERE relname ~ '^idempotency_keys_'"
+            "SELECT sum(seq_tup_read), sum(idx_tup_fetch) FROM pg_stat_user_tables WHERE relname = 'idempotency_keys'"
         )
         before = tuple(await admin.fetchrow(read))
         for _ in range(4):

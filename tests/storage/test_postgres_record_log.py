@@ -14,7 +14,7 @@ from sharequeue_gateway.record_log.dead_letters import dead_letter_log
 from sharequeue_gateway.record_log.log import AppendResult, OffsetOutOfRange, Offsets
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.removing import trimming
+from sharequeue_gateway.record_log.removing import purging, trimming
 
 from sharequeue.protocol.errors import NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
 from sharequeue.protocol.types import OffsetRange
@@ -239,9 +239,7 @@ async def test_a_gateway_with_a_wrong_clock_forgets_and_refuses_no_key(
         first = await log.appender.append([batch_of(topic, "a")], before)
         wrong_clock(hours)
         async with PostgresRecordLogs(database_url).open() as wrong:
-            for table in (key_store.KEYS, key_store.LASTING_KEYS):
-                await wrong.database.query(key_store.make_key_partitions, table)
-                await wrong.database.query(key_store.drop_key_partitions, table)
+            await wrong.database.query(purging.OldKeys().remove, 1000, 0)
             for gateway in (log, wrong):
                 assert await gateway.appender.append([batch_of(topic, "a")], before) == repeat_of(first)
                 assert (await gateway.appender.append([batch_of(topic, "b")], during)).base_offsets == [1]
@@ -250,64 +248,17 @@ async def test_a_gateway_with_a_wrong_clock_forgets_and_refuses_no_key(
         assert (await log.appender.append([batch_of(topic, "c")], after)).base_offsets == [2]
 
 
-@pytest.mark.parametrize("table", [key_store.KEYS, key_store.LASTING_KEYS], ids=["day", "week"])
-async def test_a_key_is_stored_though_the_partition_of_its_period_is_missing(
-    database_url: str, table: key_store.KeyTable
-) -> None:
-    """As after a sleep of the machine that PostgreSQL runs on: the purge, which makes them ahead, comes too late."""
+@pytest.mark.parametrize(("lasting", "days"), [(False, 1), (True, 7)])
+async def test_keys_are_kept_for_their_retention_and_no_longer(database_url: str, lasting: bool, days: int) -> None:
     topic = new_topic()
     async with PostgresRecordLogs(database_url).open() as log, session(database_url) as admin:
-        names = await admin.fetch(
-            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = $1::regclass", f"log.{table.name}"
-        )
-        await admin.execute("DROP TABLE " + ", ".join(name for (name,) in names))
-        keys = [key_of(topic, str(n), b"1")._replace(lasting=table is key_store.LASTING_KEYS) for n in range(8)]
-        results = await asyncio.gather(*(log.appender.append([batch_of(topic, "a")], key) for key in keys))
-        assert sorted(result.base_offsets[0] for result in results) == list(range(8))
-        repeats = await asyncio.gather(*(log.appender.append([batch_of(topic, "a")], key) for key in keys))
-        assert repeats == [repeat_of(result) for result in results]
-
-
-async def age_keys(connection: Any, table: key_store.KeyTable, periods: int) -> None:
-    """Let partitions stand for periods that are so long ago."""
-    period = await connection.fetchval(f"SELECT {table.period} - {periods}")
-    await connection.execute(
-        f"CREATE TABLE IF NOT EXISTS log.{table.name}_{period} "
-        f"PARTITION OF log.{table.name} FOR VALUES FROM ({period}) TO ({period + 1})"
-    )
-
-
-@pytest.mark.parametrize("table", [key_store.KEYS, key_store.LASTING_KEYS], ids=["day", "week"])
-async def test_keys_are_kept_for_their_retention_and_no_longer(database_url: str, table: key_store.KeyTable) -> None:
-    """A key of the last moment of a period is known a day or a week later, through the next period that has begun."""
-    topic = new_topic()
-    async with PostgresRecordLogs(database_url).open() as log, session(database_url) as admin:
-        key = key_of(topic, "k", b"1")._replace(lasting=table is key_store.LASTING_KEYS)
+        key, old = key_of(topic, "k", b"1")._replace(lasting=lasting), purging.OldKeys()
         first = await log.appender.append([batch_of(topic, "a")], key)
-        for periods, known in ((table.kept - 1, True), (table.kept, False)):
-            await age_keys(admin, table, periods)
-            await admin.execute(f"UPDATE log.{table.name} SET {table.column} = {table.period} - {periods}")
+        for moved_ms, known in ((days * key_store.DAY_MS - 60_000, True), (60_000, False)):
+            await admin.execute("UPDATE log.idempotency_keys SET expires_at_ms = expires_at_ms - $1", moved_ms)
+            while await old.remove(admin, 1, 0):
+                pass
             assert (await log.appender.append([batch_of(topic, "a")], key) == repeat_of(first)) is known
-
-
-@pytest.mark.parametrize("table", [key_store.KEYS, key_store.LASTING_KEYS], ids=["day", "week"])
-async def test_partitions_of_keys_that_are_too_old_are_dropped(database_url: str, table: key_store.KeyTable) -> None:
-    async with session(database_url) as admin:
-        now = await admin.fetchval(f"SELECT {table.period}")
-        for periods in range(table.most_partitions + 4):
-            await age_keys(admin, table, periods)
-        await key_store.make_key_partitions(admin, table)
-        await key_store.drop_key_partitions(admin, table)
-        assert await key_partitions(admin, table) == list(range(now - table.most_partitions + 2, now + 2))
-
-
-async def key_partitions(connection: Any, table: key_store.KeyTable) -> list[int]:
-    """The periods that have a partition, in order."""
-    rows = await connection.fetch(
-        "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass",
-        f"log.{table.name}",
-    )
-    return sorted(int(name.rpartition("_")[2]) for (name,) in rows)
 
 
 # Dead letters

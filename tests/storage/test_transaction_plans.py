@@ -8,10 +8,12 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import key_store, store
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.compression import Compression
+from sharequeue_gateway.record_log.key_store import KEEP
 from sharequeue_gateway.record_log.owner import owner_of
 from sharequeue_gateway.record_log.record_batch import RecordBatch
+from sharequeue_gateway.record_log.removing import purging
 from sharequeue_gateway.record_log.transactions import (
     begin_store,
     list_store,
@@ -33,7 +35,14 @@ COMMITTED = ListTransactionsQuery(state="committed", page_size=100)
 OF_A_PRODUCER = ListTransactionsQuery(state="committed", transactional_id="x7", page_size=100)
 ABORTED = ListTransactionsQuery(state="aborted", page_size=100)
 MINE = owner_of("User:a", ["x1"], ["x"]).patterns
-TABLES = ("transactions", "transaction_partitions", "transaction_outcomes", "transactional_producers", "record_batches")
+TABLES = (
+    "transactions",
+    "transaction_partitions",
+    "transaction_outcomes",
+    "idempotency_keys",
+    "transactional_producers",
+    "record_batches",
+)
 FILL = f"""
 INSERT INTO log.partitions (topic_id, partition) SELECT '{TOPIC}', n FROM generate_series(0, 999) n;
 INSERT INTO log.readers (topic_id, partition, group_id, state_epoch, floor)
@@ -50,8 +59,9 @@ INSERT INTO log.record_batches
   (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)
   SELECT '{TOPIC}', n % 1000, n / 1000, n / 1000, n, 0, gen_random_uuid(), '\\x0500000000' FROM generate_series(0, 49999) n;
 INSERT INTO log.transaction_outcomes
-  (ended_hour, transaction_id, producer_epoch, principal, committed, reason, partitions, began_at)
-  SELECT floor(extract(epoch FROM now()) / 3600)::int, 'o' || n, 0, '', true, 0, 1, now() FROM generate_series(1, 50000) n;
+  (transaction_id, producer_epoch, principal, committed, reason, partitions, began_at)
+  SELECT 'o' || n, 0, '', true, 0, 1, now() FROM generate_series(1, 50000) n;
+{KEEP} n, '{TOPIC}', n, '/p', '', '', '', '{{}}' FROM generate_series(60000, 69999) n;
 ANALYZE;
 """
 
@@ -71,15 +81,15 @@ async def end(connection: Any, transaction_id: str) -> None:
     ids = [transaction_id]
     verdict = Verdict(transaction_id, ids, State.ABORTED, Reason.CLIENT, last.now, last.now_ms, "note")
     assert len(await transaction_store.write_markers(connection, verdict, last.places[1:2])) == 1
-    assert len(await transaction_store.end_with_records(connection, key_store.OUTCOMES, verdict, 1)) == 2
+    assert len(await transaction_store.end_with_records(connection, verdict, 1)) == 2
 
 
 async def commit_alone(connection: Any) -> None:
     settling = Settling(b"digest", [Settlement(SharePartitionKey("g", TOPIC, 7), 1, 1, b"[]")])
     assert await settlements.lock_alone(connection, "t5", [PLACE]) is not None
-    assert await settlements.commit_alone(connection, key_store.OUTCOMES, "t5", settling, [PLACE]) is None, "it wrote"
+    assert await settlements.commit_alone(connection, "t5", settling, [PLACE]) is None, "it wrote"
     await connection.execute("DELETE FROM log.transaction_partitions WHERE transaction_id = 't5'")
-    assert await settlements.commit_alone(connection, key_store.OUTCOMES, "t5", settling, [PLACE]) is not None
+    assert await settlements.commit_alone(connection, "t5", settling, [PLACE]) is not None
 
 
 STATEMENTS: dict[str, tuple[Statement, int]] = {
@@ -99,10 +109,10 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     ),
     "parts of one without": (lambda c: transaction_store.open_parts(c, "t5"), 10),
     "lock parts": (lambda c: transaction_store.lock_parts(c, "t5", ["t6", "t7"]), 10),
-    "what became of it": (lambda c: transaction_store.find(c, key_store.OUTCOMES, "o77", MINE), 50),
+    "what became of it": (lambda c: transaction_store.find(c, "o77", MINE), 50),
     "of a producer": (lambda c: begin_store.open_of(c, "x77"), 10),
-    "raise an epoch": (lambda c: begin_store.raise_epoch(c, key_store.OUTCOMES, "x77", ""), 10),
-    "lock a producer": (lambda c: begin_store.lock_producer(c, key_store.OUTCOMES, "x77", "User:a"), 10),
+    "raise an epoch": (lambda c: begin_store.raise_epoch(c, "x77", ""), 10),
+    "lock a producer": (lambda c: begin_store.lock_producer(c, "x77", "User:a"), 10),
     "list after a place": (lambda c: list_store.list_open(c, ListTransactionsQuery(), (datetime.now(UTC), "t5")), 10),
     "list own ended ones": (lambda c: list_store.list_ended(c, COMMITTED, None, MINE), 10_200),
     "list ended ones": (lambda c: list_store.list_ended(c, COMMITTED, None), 303),
@@ -116,6 +126,8 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     "share-partitions behind": (lambda c: open_store.share_partitions_behind(c, "t5", ["g"], 100), 100),
     "nothing to sweep": (lambda c: open_store.sweep(c, 1000), 10),
     "no producer to forget": (lambda c: begin_store.forget_producers(c, 1000), 10),
+    "no outcome to forget": (lambda c: purging.remove_outcomes(c, 1000, transaction_store.KNOWN_S), 10),
+    "no key to forget": (lambda c: purging.OldKeys().remove(c, 1000, 0), 10),
     "leave a topic": (lambda c: store.leave_transactions(c, TOPIC, range(7, 9)), 200),
 }
 
@@ -124,7 +136,6 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
 def filled(module_database: str) -> str:
     async def fill() -> None:
         connection = await asyncpg.connect(module_database)
-        await key_store.make_key_partitions(connection, key_store.OUTCOMES)
         await connection.execute(FILL)
         await connection.close()
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from sharequeue_gateway.record_log import key_store, store
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.locked_append import AppendRequest, LockedAppend
 from sharequeue_gateway.record_log.log import AppendResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
+from sharequeue_gateway.record_log.removing import purging
 from sharequeue_gateway.record_log.transactions import list_store, transaction_store
 from sharequeue_gateway.record_log.transactions.ending import End
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
@@ -34,7 +35,6 @@ from sharequeue_http.forms.errors import ApiError, TooLarge
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import NO_SWEEP, Heard, PostgresRecordLogs, append_all, batch_of, new_topic
-from tests.storage.test_postgres_record_log import key_partitions
 
 MINUTE_MS = 60_000
 
@@ -516,27 +516,18 @@ async def test_the_epoch_of_a_producer_that_was_forgotten_is_not_given_again(dat
         assert [(await refused_begin(log, transactional_id=name, producer_epoch=e))[0] for e in epochs] == [90, 90]
 
 
-async def test_outcomes_are_dropped_by_period(database_url: str) -> None:
-    """The log makes the table of a period that is missing when a transaction ends."""
+async def test_outcomes_are_known_for_25_hours(database_url: str) -> None:
     topic = new_topic()
     async with session(database_url) as admin, opened(database_url) as log:
-        for period in await key_partitions(admin, key_store.OUTCOMES):
-            await admin.execute(f"DROP TABLE log.transaction_outcomes_{period}")
         transaction = await begin(log)
         await produce(log, transaction, topic)
         assert await ended(log, transaction, COMMIT) == ("committed", "client")
-        assert await ended(log, transaction, COMMIT) == ("committed", "client")
-        brief = log.database.outcomes._replace(kept=1)
-        for number in range(1, 50):
+        for hours, known in ((24, True), (25, False)):
             await admin.execute(
-                f"""CREATE TABLE log.transaction_outcomes_{number} PARTITION OF log.transaction_outcomes
-                    FOR VALUES FROM ({number}) TO ({number + 1})"""
+                "UPDATE log.transaction_outcomes SET ended_at = now() - make_interval(hours => $1)", hours
             )
-        before = await key_partitions(admin, brief)
-        await key_store.drop_key_partitions(admin, brief)
-        after = await key_partitions(admin, brief)  # the log's own loop may have made one more
-        assert after[0] == before[-brief.most_partitions]
-        assert set(before[-brief.most_partitions :]) <= set(after)
+            await purging.remove_outcomes(admin, 1000, transaction_store.KNOWN_S)
+            assert (await log.transactions.find(transaction) is not None) is known
 
 
 async def test_a_marker_of_another_gateway_sends_one_append_to_the_slow_path(
@@ -571,11 +562,10 @@ def test_the_statement_of_an_end_is_one() -> None:
 async def test_a_page_of_ended_ones_looks_at_a_bounded_number(database_url: str) -> None:
     """The one that is asked for is the oldest of 25,000: the third page has it."""
     async with session(database_url) as admin, opened(database_url) as log:
-        await key_store.make_key_partitions(admin, key_store.OUTCOMES)
         await admin.execute(
-            """INSERT INTO log.transaction_outcomes (ended_hour, transaction_id, transactional_id, producer_epoch,
+            """INSERT INTO log.transaction_outcomes (transaction_id, transactional_id, producer_epoch,
                  principal, committed, reason, partitions, began_at, ended_at)
-               SELECT floor(extract(epoch FROM now()) / 3600)::int, 'o' || n, 'p' || (n = 1)::int, 0, '', true, 0, 1,
+               SELECT 'o' || n, 'p' || (n = 1)::int, 0, '', true, 0, 1,
                  now(), now() - interval '1 minute' + n / 10 * interval '1 millisecond'
                FROM generate_series(1, 25000) n"""
         )

@@ -63,32 +63,31 @@ def _batches() -> None:
 
 
 def _idempotency_keys() -> None:
-    """Keys that are kept for hours have a partition each half day; those that are kept for days have one a day. A
-    look-up visits all partitions that may have the key, and 26 of them would cost more than the append.
+    """A key is known until the purge removes its row.
 
     `new_keys` returns the ids of those appends whose key no other transaction has locked or used, and locks these keys
     for this transaction. It waits for nothing. It is volatile PL/pgSQL, so that each of its statements sees everything
     that was committed before it: a look-up in the appending statement itself would miss a key that was committed just
     before its lock was taken. A key that was used without a caller is found by each caller, and a caller without an
-    access key finds the keys of all: see `key_store.look_up`.
+    access key finds the keys of all: see `key_store.LOOK_UP`.
     """
-    for table, created in (("idempotency_keys", "created_half_day"), ("lasting_idempotency_keys", "created_day")):
-        op.execute(f"""
-            CREATE TABLE log.{table} (
-                {created} int NOT NULL,
-                topic_id uuid NOT NULL,
-                key text NOT NULL,
-                path text NOT NULL,
-                caller text NOT NULL,
-                fingerprint bytea NOT NULL,
-                answer bytea NOT NULL,
-                base_offsets bigint[] NOT NULL,
-                PRIMARY KEY (topic_id, key, path, caller, {created})
-            ) PARTITION BY RANGE ({created})
-        """)
+    execute("""
+        CREATE TABLE log.idempotency_keys (
+            topic_id uuid NOT NULL,
+            key text NOT NULL,
+            path text NOT NULL,
+            caller text NOT NULL,
+            fingerprint bytea NOT NULL,
+            answer bytea NOT NULL,
+            base_offsets bigint[] NOT NULL,
+            expires_at_ms bigint NOT NULL,
+            PRIMARY KEY (topic_id, key, path, caller)
+        );
+        CREATE INDEX idempotency_keys_old ON log.idempotency_keys (expires_at_ms);
+    """)
     op.execute("""
         CREATE FUNCTION log.new_keys(append_ids uuid[], locks bigint[], topic_ids uuid[], keys text[], paths text[],
-                                     callers text[], first int, last int) RETURNS uuid[]
+                                     callers text[]) RETURNS uuid[]
         LANGUAGE plpgsql VOLATILE AS $$
         DECLARE locked uuid[];
         BEGIN
@@ -100,8 +99,7 @@ def _idempotency_keys() -> None:
                 WHERE t.append_id = ANY(locked) AND (
                     SELECT true FROM log.idempotency_keys k
                     WHERE k.topic_id = t.topic_id AND k.key = t.key AND k.path = t.path
-                      AND (k.caller IN ('', t.caller) OR t.caller = '')
-                      AND k.created_half_day >= first AND k.created_half_day <= last LIMIT 1) IS NULL);
+                      AND (k.caller IN ('', t.caller) OR t.caller = '') LIMIT 1) IS NULL);
         END $$
     """)
 
@@ -286,9 +284,9 @@ def _transactions() -> None:
 
 
 def _ended_transactions() -> None:
-    """Aborted transactions last until the log start has passed their marker. Outcomes have one partition per period,
-    which is dropped as a whole; `settled` says which acknowledgements a commit had, so that a repeat with other ones is
-    refused. A row of `settlements` lasts until the leader of its share-partition has applied it."""
+    """Aborted transactions last until the log start has passed their marker. Outcomes last for 25 hours; `settled` says
+    which acknowledgements a commit had, so that a repeat with other ones is refused. A row of `settlements` lasts until
+    the leader of its share-partition has applied it."""
     execute("""
         CREATE TABLE log.aborted_transactions (
             topic_id uuid NOT NULL,
@@ -300,8 +298,7 @@ def _ended_transactions() -> None:
         );
         CREATE INDEX aborted_transactions_by_marker ON log.aborted_transactions (topic_id, partition, marker_offset);
         CREATE TABLE log.transaction_outcomes (
-            ended_hour int NOT NULL,
-            transaction_id text NOT NULL,
+            transaction_id text PRIMARY KEY,
             transactional_id text,
             producer_epoch int NOT NULL,
             principal text NOT NULL,
@@ -310,9 +307,8 @@ def _ended_transactions() -> None:
             partitions int NOT NULL,
             began_at timestamptz NOT NULL,
             ended_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-            settled bytea,
-            PRIMARY KEY (transaction_id, ended_hour)
-        ) PARTITION BY RANGE (ended_hour);
+            settled bytea
+        );
         CREATE INDEX transaction_outcomes_by_end ON log.transaction_outcomes (committed, ended_at);
         CREATE TABLE log.settlements (
             transaction_id text NOT NULL,

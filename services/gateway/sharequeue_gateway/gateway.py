@@ -309,7 +309,6 @@ async def _connect(settings: Settings) -> Base:
         settings.database_url,
         known_ends=cache.log_ends,
         topics_exist=metadata.exist,
-        outcome_period_s=settings.transaction_outcome_period_s,
     )
     clock = Clock(await database.now_ms())  # the stores' clock decides about locks, delays and retention
     redis, keys = redis_client(settings.redis_url), RedisKeys(await database.cluster_id())

@@ -130,9 +130,6 @@ class Settings(ServiceSettings, frozen=True, kw_only=True):
     committed records for that time at most."""
     transaction_sweep_ms: Positive = 1000
     """How often transactions whose time has passed are aborted."""
-    transaction_outcome_period_s: Annotated[int, Meta(ge=1, le=86_400)] = 3600
-    """The outcomes of transactions, and transactional ids after their last begin, are kept for at least 25 of these
-    periods. All gateways need the same value."""
     share_session_idle_ms: Positive = 60_000
     """A session that was not used for this time is dropped. Its member keeps the records that it holds."""
     share_partition_idle_ms: Positive = 60_000

@@ -36,7 +36,7 @@ import msgspec
 from sharequeue import background
 from sharequeue.background import IN_COMPANY
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue.service.postgres_faults import FAULTS, LOST, lacks_partition, meaning_of
+from sharequeue.service.postgres_faults import FAULTS, LOST, meaning_of
 from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import APPEND_SETTINGS, LogDatabase
@@ -138,9 +138,7 @@ class Appender:
         number = self._database.time_line.number
         size = sum([sum(map(len, append.tails)) for append in appends])
         key = idempotency_key
-        if len(appends) == 1 and (
-            (within is None or within.gathers) if key is None else (within is None and not key.lasting)
-        ):
+        if len(appends) == 1 and (within is None or (key is None and within.gathers)):
             if self.elsewhere is not None and within is None and not here:
                 request = AppendRequest(appends, key, append_id, size, number)
                 result = await self._append_elsewhere(self.elsewhere, request)
@@ -359,12 +357,6 @@ class Appender:
         """Send the appends to the slow path, refuse them, or commit them in halves until the faulty one is alone."""
         if isinstance(fault, asyncpg.UniqueViolationError):
             self._fall_back_all(encoded, deadline)
-        elif lacks_partition(fault):
-            self._database.lacks_partition.set()
-            for waiting, _ in encoded:
-                if waiting.key is not None:
-                    self._fall_back_alone(waiting, deadline)
-            self._gathered.extendleft(waiting for waiting, _ in reversed(encoded) if waiting.key is None)
         elif isinstance(fault, (*LOST, asyncio.CancelledError)):
             self._connection.terminate()
             self._connection = None

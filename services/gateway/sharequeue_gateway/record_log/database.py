@@ -1,6 +1,5 @@
 """The database of the record log: connections of a pool, connections outside of it, and the meaning of their faults."""
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
@@ -9,10 +8,10 @@ from typing import Any, Final
 
 from sharequeue import postgres_connection
 from sharequeue.protocol.errors import StorageError
-from sharequeue.service.postgres_faults import FAULTS, lacks_partition
+from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue.service.time_line import TimeLine
-from sharequeue_gateway.record_log import key_store, time_lines
+from sharequeue_gateway.record_log import time_lines
 from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.connections import Connections
 from sharequeue_gateway.record_log.record_batch import CorruptBatch
@@ -51,7 +50,6 @@ class LogDatabase:
     def __init__(
         self,
         url: str,
-        outcomes: key_store.KeyTable,
         known_ends: Callable[[], time_lines.Ends],
         topics_exist: TopicsExist,
     ) -> None:
@@ -60,12 +58,6 @@ class LogDatabase:
         self.known_ends: Final = known_ends
         self.topics_exist: Final = topics_exist
         self._skips: int | None = None
-        self.outcomes = outcomes
-        """What became of transactions."""
-        self.key_tables: Final = (key_store.KEYS, key_store.LASTING_KEYS, outcomes)
-        """The tables that have a partition for each period."""
-        self.lacks_partition: Final = asyncio.Event()
-        """A statement found no partition of one of them for its period: wakes their maker."""
         self.compression: Final = Compression()
         self.health = PostgresHealth(partial(self.connect, "health"), TRY_WRITE)
 
@@ -77,7 +69,6 @@ class LogDatabase:
         known_ends: Callable[[], time_lines.Ends] = dict,
         topics_exist: TopicsExist = _assumed,
         connections: int = 8,
-        outcome_period_s: int = key_store.OUTCOMES.seconds,
     ) -> "LogDatabase":
         """Connect.
 
@@ -86,8 +77,7 @@ class LogDatabase:
             topics_exist: asks whether topics still exist, after a further start of PostgreSQL.
         Raises: the driver's errors, if the database cannot be reached.
         """
-        outcomes = key_store.OUTCOMES._replace(seconds=outcome_period_s)
-        database = cls(url, outcomes, known_ends, topics_exist)
+        database = cls(url, known_ends, topics_exist)
         pool = await postgres_connection.open_pool(
             url,
             "sharequeue-gateway-log",
@@ -99,8 +89,6 @@ class LogDatabase:
         )
         database.connections = Connections(pool, database.time_line)
         await database.health.look()
-        for table in database.key_tables:
-            await database.query(key_store.make_key_partitions, table)
         return database
 
     async def _begin(self, connection: Any, history: str) -> str | None:
@@ -154,8 +142,6 @@ class LogDatabase:
             async with self.connections.lend(seconds) as connection, connection.transaction():
                 yield connection
         except FAULTS as fault:
-            if lacks_partition(fault):
-                self.lacks_partition.set()
             raise self.health.error(fault, failed) from fault
 
     async def query(self, function: Asked[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:

@@ -22,7 +22,7 @@ from sharequeue.protocol.messages.problems import ProducedBatch
 from sharequeue.protocol.messages.records import ProducedRecord
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.repeats import APPEND
-from sharequeue.service.postgres_faults import FAULTS, LOST, lacks_partition
+from sharequeue.service.postgres_faults import FAULTS, LOST
 from sharequeue_gateway.record_log import key_store, store, time_lines
 from sharequeue_gateway.record_log.connections import in_turn, locking
 from sharequeue_gateway.record_log.database import LogDatabase
@@ -183,11 +183,6 @@ class LockedAppend:
                 raise
             except (*FAULTS, ValueError, OverflowError) as fault:
                 again = isinstance(fault, (*LOST, asyncpg.SerializationError, asyncpg.LockNotAvailableError))
-                if lacks_partition(fault):
-                    self._database.lacks_partition.set()
-                    again = True
-                    if not in_doubt:
-                        tried_at.clear()  # this try did nothing
                 if not again and not in_doubt:
                     raise self._database.health.error(fault, "nothing was appended", definite=True) from fault
                 if time.monotonic() + 2 * APPEND.pause_s >= (turn_by if deadline is None else deadline):
@@ -256,7 +251,7 @@ class LockedAppend:
         append, *others = request.appends
         place, key = (append.topic_id, append.partition), request.key
         end = self._known.cache.log_end_offset(place)
-        if others or end < 0 or (key is not None and key.lasting):
+        if others or end < 0:
             return None
         batch = RecordBatch.encode(end, append.tails, append.max_timestamp_ms, append.for_group)
         kept = NO_KEY if key is None else new_key(key, end)
@@ -349,7 +344,7 @@ def not_in_time() -> StorageError:
 async def answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None:
     """Take the key for this transaction. Returns: the first answer, if the key was used before."""
     await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_of(key))
-    used = await connection.fetchrow(key_store.look_up(_table_of(key)), key.topic_id, key.key, key.path, key.caller)
+    used = await connection.fetchrow(key_store.LOOK_UP, key.topic_id, key.key, key.path, key.caller)
     if used is None:
         return None
     fingerprint, answer, base_offsets = used
@@ -369,24 +364,23 @@ def lock_of(key: IdempotencyKey) -> int:
 
 def new_key(key: IdempotencyKey, base_offset: int) -> key_store.NewKey:
     """The key of an append to one partition, with its answer."""
-    return key_store.NewKey(lock_of(key), key.key, key.path, key.caller, key.fingerprint, key.answer([base_offset]))
+    answer = key.answer([base_offset])
+    return key_store.NewKey(lock_of(key), key.key, key.path, key.caller, key.fingerprint, answer, _known_ms(key))
 
 
 async def keep_answer(connection: Any, key: IdempotencyKey, base_offsets: Sequence[int]) -> bytes:
     """Store the answer with its key. Returns: the answer."""
     answer = key.answer(base_offsets)
-    table = _table_of(key)
     await connection.execute(
-        f"""INSERT INTO log.{table.name}
-             ({table.column}, topic_id, key, path, caller, fingerprint, answer, base_offsets)
-           VALUES ({table.period}, $1, $2, $3, $4, $5, $6, $7)""",
+        f"{key_store.KEEP} $1, $2, $3, $4, $5, $6, $7, $8",
+        _known_ms(key),
         *(key.topic_id, key.key, key.path, key.caller, key.fingerprint, answer, list(base_offsets)),
     )
     return answer
 
 
-def _table_of(key: IdempotencyKey) -> key_store.KeyTable:
-    return key_store.LASTING_KEYS if key.lasting else key_store.KEYS
+def _known_ms(key: IdempotencyKey) -> int:
+    return key_store.LASTING_MS if key.lasting else key_store.DAY_MS
 
 
 class _FirstAnswer(msgspec.Struct):

@@ -5,19 +5,16 @@ A partition with rows to remove has a mark: at the time `trimmed_at`, its log st
 not move the mark, or the rows of a partition that is trimmed often would never be old enough.
 """
 
-import asyncio
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from sharequeue.repeats import OLD_KEYS
+from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import looking
-from sharequeue_gateway.record_log import key_store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.store import NOW_MS, Connection, remove_some, rows_in
+from sharequeue_gateway.record_log.transactions.transaction_store import KNOWN_S
 
 PURGE_PAUSE_S: Final = 15.0
 AT_ONCE: Final = 1000
@@ -143,6 +140,33 @@ async def remove_expired(table: str, connection: Connection, at_once: int, _: in
     return await remove_some(connection, table, f"expires_at_ms <= (SELECT {NOW_MS}) ORDER BY expires_at_ms", at_once)
 
 
+class OldKeys:
+    """Removes idempotency keys whose time has passed. Each removal begins where the last one ended: what a backup of
+    hours keeps in the index, although it is removed, is not read again and again."""
+
+    def __init__(self) -> None:
+        self._behind_ms = 0
+
+    async def remove(self, connection: Connection, at_once: int, _: int) -> int:
+        """Remove some. Returns: how many."""
+        rows = await connection.fetch(
+            f"""DELETE FROM log.idempotency_keys WHERE ctid = ANY(ARRAY(
+                  SELECT ctid FROM log.idempotency_keys WHERE expires_at_ms >= $2 AND expires_at_ms <= (SELECT {NOW_MS})
+                  ORDER BY expires_at_ms LIMIT $1 FOR UPDATE))
+                RETURNING expires_at_ms""",
+            at_once,
+            self._behind_ms,
+        )
+        self._behind_ms = max([self._behind_ms, *(row[0] for row in rows)])
+        return len(rows)
+
+
+async def remove_outcomes(connection: Connection, at_once: int, seconds: int) -> int:
+    """Forget the outcomes of transactions that ended `seconds` ago. Returns: how many."""
+    old = "committed = ANY('{t,f}') AND ended_at < (SELECT now() - make_interval(secs => $2))"
+    return await remove_some(connection, "transaction_outcomes", old, at_once, seconds)
+
+
 STAGES: Final = (
     (remove_rows, PURGE_AFTER_S),
     (remove_aborted, PURGE_AFTER_S),
@@ -150,29 +174,21 @@ STAGES: Final = (
     (renew_marks, PURGE_AFTER_S),
     (partial(remove_expired, "unique_keys"), 0),
     (partial(remove_expired, "outcomes"), 0),
+    (remove_outcomes, KNOWN_S),
     (forget_deleted, FORGET_AFTER_S),
 )
 
 
 async def run(database: LogDatabase, forget_unused: Callable[[], None]) -> None:
-    """Purge again and again, and keep the tables of idempotency keys. Never returns.
+    """Purge again and again. Never returns.
 
     `forget_unused`: called at each turn, but not while PostgreSQL is away: the known ends show whether it comes back
     older.
     """
-    drop_at_s = 0.0
-    while True:
-        database.lacks_partition.clear()
+    old_keys = OldKeys()
+    async for _ in Every(PURGE_PAUSE_S, at_once=True):
         with looking("purge", "cannot purge the record log"):
-            for table in database.key_tables:
-                await database.query(key_store.make_key_partitions, table)
-            for table in database.key_tables if time.monotonic() >= drop_at_s else ():
-                if not await database.query(key_store.drop_key_partitions, table):
-                    drop_at_s = time.monotonic() + OLD_KEYS.pause_s
-            forget_unused()
-            for stage, after_s in STAGES:
+            for stage, after_s in (*STAGES, (old_keys.remove, 0)):
                 while await database.query(stage, AT_ONCE, after_s) >= AT_ONCE:
                     pass
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PURGE_PAUSE_S):
-                await database.lacks_partition.wait()
+            forget_unused()

@@ -54,7 +54,7 @@ class KnownEnds:
         if past:
             found = await self._ending.end(transaction_id, End(TIME_OUT))
         else:
-            found = await self._database.query(transaction_store.find, self._database.outcomes, transaction_id, owner)
+            found = await self._database.query(transaction_store.find, transaction_id, owner)
         happened = await look_up()
         self._not_open[transaction_id, owner] = None
         if len(self._not_open) > MOST_NOT_OPEN:
@@ -118,8 +118,7 @@ class Settles(Within):
         found = await settlements.lock_alone(connection, transaction_id, places)
         if found is None or found.state != State.OPEN:
             raise NotOpen(past=False)  # an earlier try has committed it, or it was aborted
-        outcomes = self._database.outcomes
-        done = await settlements.commit_alone(connection, outcomes, transaction_id, self._settling, places)
+        done = await settlements.commit_alone(connection, transaction_id, self._settling, places)
         if done is None:
             if (await transaction_store.look_to_end(connection, transaction_id)).past:
                 raise NotOpen(past=True)
@@ -128,10 +127,8 @@ class Settles(Within):
 
     async def at_once(self, connection: Any, row: store.Row, key: NewKey) -> bool:
         """Commit the transaction with the append, if nothing is in the way."""
-        database, transaction_id = self._database, self._transaction_id
-        return await settlements.commit_at_once(
-            connection, database.outcomes, transaction_id, self._settling, row, database.compression, key
-        )
+        compression = self._database.compression
+        return await settlements.commit_at_once(connection, self._transaction_id, self._settling, row, compression, key)
 
     def count(self, seconds: float) -> None:
         self._ends.count(COMMIT, seconds)

@@ -5,10 +5,9 @@ A new producer raises the epoch under the lock of the row, so the earlier ones a
 
 from typing import Final, NamedTuple
 
-from sharequeue_gateway.record_log.key_store import KeyTable
 from sharequeue_gateway.record_log.store import Connection, remove_some
 from sharequeue_gateway.record_log.transactions.transaction_rules import Transaction
-from sharequeue_gateway.record_log.transactions.transaction_store import MS, ROW, transaction_of
+from sharequeue_gateway.record_log.transactions.transaction_store import KNOWN_S, MS, ROW, transaction_of
 
 FIRST_EPOCH: Final = "greatest(floor(extract(epoch FROM now() - timestamptz '2025-01-01Z')), 0)::int"
 """The epoch of the first producer of a transactional id: seconds. Each further producer has one more. A row is
@@ -32,7 +31,7 @@ class TransactionalProducer(NamedTuple):
     committed_note: str | None
 
 
-async def raise_epoch(connection: Connection, outcomes: KeyTable, transactional_id: str, principal: str) -> int:
+async def raise_epoch(connection: Connection, transactional_id: str, principal: str) -> int:
     """A new producer begins: refuse the earlier ones from now on. Its id is kept for as long as outcomes are.
 
     Returns: its epoch.
@@ -45,21 +44,19 @@ async def raise_epoch(connection: Connection, outcomes: KeyTable, transactional_
            RETURNING producer_epoch""",
         transactional_id,
         principal,
-        outcomes.seconds * outcomes.kept,
+        KNOWN_S,
     )
     return epoch
 
 
-async def lock_producer(
-    connection: Connection, outcomes: KeyTable, transactional_id: str, principal: str
-) -> TransactionalProducer | None:
+async def lock_producer(connection: Connection, transactional_id: str, principal: str) -> TransactionalProducer | None:
     """Lock the row of a transactional id. Its holder must not wait for any other lock."""
     row = await connection.fetchrow(
         """UPDATE log.transactional_producers SET keep_until = greatest(keep_until, now() + make_interval(secs => $2)),
              principal = $3
            WHERE transactional_id = $1 RETURNING producer_epoch, committed_note""",
         transactional_id,
-        outcomes.seconds * outcomes.kept,
+        KNOWN_S,
         principal,
     )
     return None if row is None else TransactionalProducer(*row)

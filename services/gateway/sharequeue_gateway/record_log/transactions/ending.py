@@ -25,7 +25,7 @@ from sharequeue import background
 from sharequeue.protocol.errors import ConcurrentTransactions, StorageError
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.repeats import APPEND, Tries
-from sharequeue.service.postgres_faults import FAULTS, LOST, lacks_partition
+from sharequeue.service.postgres_faults import FAULTS, LOST
 from sharequeue.slices import Pace
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.connections import in_turn, locking
@@ -179,10 +179,7 @@ class Ending:
                 large = True
             except FAULTS as fault:
                 in_doubt = in_doubt or isinstance(fault, LOST)
-                unmade = lacks_partition(fault)
-                if unmade:
-                    self._database.lacks_partition.set()
-                if not isinstance(fault, AGAIN) and not unmade and not in_doubt:
+                if not isinstance(fault, AGAIN) and not in_doubt:
                     raise self._database.health.error(fault, "the transaction was not ended", definite=True) from fault
                 if not await tries.pause():
                     raise self._not_ended(transaction_id, in_doubt, fault) from fault
@@ -214,8 +211,7 @@ class Ending:
                 return await self._end(connection, found, end, large)
         if end.skip_locked:
             return Ended(None, [])
-        outcomes = self._database.outcomes
-        return Ended(await transaction_store.outcome(connection, outcomes, transaction_id, end.owner), [])
+        return Ended(await transaction_store.outcome(connection, transaction_id, end.owner), [])
 
     async def _end(self, connection: Any, found: Transaction, end: End, large: bool) -> Ended:
         """End a transaction whose row is locked: since then no partition can be added to it."""
@@ -259,12 +255,9 @@ class Ending:
             some = places[first : first + MARKERS_AT_ONCE]
             markers += await transaction_store.write_markers(connection, verdict, some)
             await pace.rest()
-        outcomes = self._database.outcomes
-        return markers + await transaction_store.end_with_records(connection, outcomes, verdict, len(markers))
+        return markers + await transaction_store.end_with_records(connection, verdict, len(markers))
 
     def _not_ended(self, transaction_id: str, in_doubt: bool, fault: BaseException) -> ApiError:
-        if lacks_partition(fault) and not in_doubt:
-            return self._database.health.error(fault, "the transaction was not ended")
         sentence = self._database.health.note(fault).sentence
         if in_doubt:
             return RequestTimedOut(

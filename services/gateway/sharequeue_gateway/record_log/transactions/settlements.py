@@ -18,7 +18,7 @@ import msgspec
 from sharequeue.protocol.types import SettledBatch, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.compression import Compression
-from sharequeue_gateway.record_log.key_store import KEEP, NEW_KEYS, KeyTable, NewKey
+from sharequeue_gateway.record_log.key_store import KEEP, NewKey
 from sharequeue_gateway.record_log.store import (
     BOUNDS,
     COLUMNS,
@@ -168,9 +168,9 @@ SELECT found.*, (SELECT count(*) FROM locked) FROM found
 """Locks the row of a transaction, and then, if it is open, the partitions of an append."""
 
 _ENDS: Final = f"""outcome AS (
-  INSERT INTO log.transaction_outcomes (ended_hour, transaction_id, producer_epoch, principal, committed, reason,
-    partitions, began_at, ended_at, settled)
-  SELECT {{period}}, $1, producer_epoch, principal, true, $8::smallint, 0, began_at, now, $9::bytea FROM ended),
+  INSERT INTO log.transaction_outcomes (transaction_id, producer_epoch, principal, committed, reason, partitions,
+    began_at, ended_at, settled)
+  SELECT $1, producer_epoch, principal, true, $8::smallint, 0, began_at, now, $9::bytea FROM ended),
 settled AS ({ADD.format(source="ended,")})"""
 
 COMMIT_ALONE: Final = f"""
@@ -197,7 +197,6 @@ async def lock_alone(
 
 async def commit_alone(
     connection: Connection,
-    outcomes: KeyTable,
     transaction_id: str,
     settling: Settling,
     places: Sequence[TopicIdPartition],
@@ -209,7 +208,7 @@ async def commit_alone(
     its id has written records to it. Then nothing has happened.
     """
     rows = await connection.fetch(
-        COMMIT_ALONE.format(period=outcomes.period),
+        COMMIT_ALONE,
         transaction_id,
         *_values(settling.settlements),
         COMMIT.reason,
@@ -219,10 +218,6 @@ async def commit_alone(
     return bounds_of([row[1:] for row in rows if row[1] is not None]) if rows else None
 
 
-_NEW_KEY: Final = NEW_KEYS.format(
-    "ARRAY[$16::uuid], ARRAY[$20::bigint], ARRAY[$10::uuid], ARRAY[$21], ARRAY[$22], ARRAY[$23]"
-)
-
 COMMIT_AT_ONCE: Final = f"""
 WITH mine AS MATERIALIZED (
   SELECT FROM log.transactions
@@ -230,14 +225,15 @@ WITH mine AS MATERIALIZED (
 allowed AS MATERIALIZED (
   SELECT FROM mine
   WHERE NOT log.has_written($1) AND {MAY_APPEND.format(lock_key="$19", topic_id="$10", partition="$11", base_offset="$12")}
-    AND ($21::text IS NULL OR {_NEW_KEY} <> '{{{{}}}}')),
+    AND ($21::text IS NULL OR log.new_keys(
+      ARRAY[$16::uuid], ARRAY[$20::bigint], ARRAY[$10::uuid], ARRAY[$21], ARRAY[$22], ARRAY[$23]) <> '{{}}')),
 ended AS (
   DELETE FROM log.transactions USING allowed WHERE transaction_id = $1
   RETURNING producer_epoch, principal, began_at, clock_timestamp() AS now),
 {_ENDS},
 written AS (
   INSERT INTO log.record_batches ({COLUMNS}) SELECT $10, $11, $12, $13, $14, $15, $16, $17, $18 FROM ended),
-kept AS ({KEEP} $10, $21, $22, $23, $24, $25, ARRAY[$12::bigint] FROM ended WHERE $21 IS NOT NULL)
+kept AS ({KEEP} $26::bigint, $10, $21, $22, $23, $24, $25, ARRAY[$12::bigint] FROM ended WHERE $21 IS NOT NULL)
 SELECT true FROM ended
 """
 """All of an append to one partition that commits a transaction which wrote nothing itself. It waits for no lock, and
@@ -247,7 +243,6 @@ here."""
 
 async def commit_at_once(
     connection: Connection,
-    outcomes: KeyTable,
     transaction_id: str,
     settling: Settling,
     row: Row,
@@ -261,7 +256,7 @@ async def commit_at_once(
     kept = await store.kept_forms([row[2]])
     try:
         ended = await connection.fetchval(
-            COMMIT_AT_ONCE.format(period=outcomes.period),
+            COMMIT_AT_ONCE,
             transaction_id,
             *_values(settling.settlements),
             COMMIT.reason,

@@ -12,13 +12,14 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue_gateway.record_log.key_store import KeyTable
 from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.store import END, OWNED, Connection, columns_of, lock_keys
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason, State, Transaction
 
 ENDS_LARGE: Final = int.from_bytes(b"txn ends", "big", signed=True)
 """The advisory lock of ends of many partitions: one at a time, as each takes many of PostgreSQL's locks."""
+KNOWN_S: Final = 25 * 3600
+"""How long the outcome of a transaction that wrote is known, and a transactional id after its last begin."""
 KNOWN_EMPTY_S: Final = 60
 """How long an ended transaction that wrote nothing is known."""
 COMMIT_MARKER: Final = 112
@@ -75,9 +76,9 @@ ended AS (
   DELETE FROM log.transactions WHERE transaction_id = ANY($8::text[])
   RETURNING transaction_id, transactional_id, producer_epoch, principal, began_at),{_MARKERS},
 outcome AS (
-  INSERT INTO log.transaction_outcomes (ended_hour, transaction_id, transactional_id, producer_epoch, principal,
+  INSERT INTO log.transaction_outcomes (transaction_id, transactional_id, producer_epoch, principal,
     committed, reason, partitions, began_at, ended_at, settled)
-  SELECT {{period}}, e.transaction_id, e.transactional_id, e.producer_epoch, e.principal, $4, $5::smallint,
+  SELECT e.transaction_id, e.transactional_id, e.producer_epoch, e.principal, $4, $5::smallint,
     $10::int + (SELECT count(*) FROM places), e.began_at, $7::timestamptz,
     CASE WHEN e.transaction_id = $1 THEN $9::bytea END FROM ended e),
 noted AS (
@@ -277,12 +278,10 @@ async def write_markers(connection: Connection, verdict: Verdict, places: Sequen
     return list(zip(_places(row[0], row[1]), row[2] or (), strict=True))
 
 
-async def end_with_records(
-    connection: Connection, outcomes: KeyTable, verdict: Verdict, have_markers: int = 0
-) -> Markers:
+async def end_with_records(connection: Connection, verdict: Verdict, have_markers: int = 0) -> Markers:
     """See END_TRANSACTION. `have_markers`: how many partitions have theirs by WRITE_MARKERS. Returns: the others."""
     row = await connection.fetchrow(
-        END_TRANSACTION.format(period=outcomes.period),
+        END_TRANSACTION,
         verdict.transaction_id,
         uuid.uuid4(),
         verdict.timestamp_ms,
@@ -297,16 +296,13 @@ async def end_with_records(
     return list(zip(_places(row[0], row[1]), row[2] or (), strict=True))
 
 
-async def outcome(
-    connection: Connection, outcomes: KeyTable, transaction_id: str, owner: str = ANY_OWNER
-) -> Transaction | None:
-    """Return what became of a transaction that wrote, in the partitions that may have it. Look for its row first."""
+async def outcome(connection: Connection, transaction_id: str, owner: str = ANY_OWNER) -> Transaction | None:
+    """Return what became of a transaction that wrote. Look for its row first."""
     row = await connection.fetchrow(
         f"""SELECT transactional_id, producer_epoch, principal, reason, partitions, settled,
               CASE WHEN committed THEN {State.COMMITTED:d} ELSE {State.ABORTED:d} END AS state,
               {MS.format("began_at")} AS began_at_ms, {MS.format("ended_at")} AS ended_at_ms
-            FROM log.transaction_outcomes t WHERE transaction_id = $1 AND {MINE}
-              AND ended_hour >= {outcomes.period} - {outcomes.kept} AND ended_hour <= {outcomes.period} + 1""",
+            FROM log.transaction_outcomes t WHERE transaction_id = $1 AND {MINE}""",
         transaction_id,
         owner,
     )
@@ -323,9 +319,7 @@ async def places_of(connection: Connection, transaction_id: str) -> list[tuple[s
     return [(str(row[0]), row[1], row[2]) for row in rows]
 
 
-async def find(
-    connection: Connection, outcomes: KeyTable, transaction_id: str, owner: str = ANY_OWNER
-) -> Transaction | None:
+async def find(connection: Connection, transaction_id: str, owner: str = ANY_OWNER) -> Transaction | None:
     """Return what is known of a transaction. Its row first, then the outcomes: in this order nothing is missed."""
     found = await row_of(connection, transaction_id, owner)
-    return await outcome(connection, outcomes, transaction_id, owner) if found is None else found
+    return await outcome(connection, transaction_id, owner) if found is None else found

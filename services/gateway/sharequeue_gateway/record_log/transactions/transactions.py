@@ -110,8 +110,7 @@ class PostgresTransactions:
     async def _begin_with_id(self, transactional_id: str, wish: NewTransaction) -> BegunTransaction:
         epoch = wish.producer_epoch
         if epoch is None:
-            of_producer = self._database.outcomes, transactional_id, wish.owner.principal
-            epoch = await self._database.query(begin_store.raise_epoch, *of_producer)
+            epoch = await self._database.query(begin_store.raise_epoch, transactional_id, wish.owner.principal)
         for _ in range(TRIES):
             if wish.producer_epoch is None:
                 for open_one, _ in await self._database.query(begin_store.open_of, transactional_id):
@@ -137,9 +136,7 @@ class PostgresTransactions:
         The note is read here: the transaction before may have committed since the epoch was raised.
         """
         async with connection.transaction():
-            producer = await begin_store.lock_producer(
-                connection, self._database.outcomes, transactional_id, wish.owner.principal
-            )
+            producer = await begin_store.lock_producer(connection, transactional_id, wish.owner.principal)
             check_epoch(transactional_id, None if producer is None else producer.producer_epoch, epoch)
             in_the_way = await begin_store.open_of(connection, transactional_id)
             if in_the_way:
@@ -178,10 +175,9 @@ class PostgresTransactions:
     async def _insert_part(self, connection: Any, whole_id: str, wish: NewTransaction) -> BegunTransaction:
         """Begin a part under the lock of the whole's row: an end of the whole finds it, or it does not begin."""
         async with connection.transaction():
-            outcomes = self._database.outcomes
             whole, past = await transaction_store.share(connection, whole_id, wish.owner.patterns)
             if whole is None:
-                whole = await transaction_store.outcome(connection, outcomes, whole_id, wish.owner.patterns)
+                whole = await transaction_store.outcome(connection, whole_id, wish.owner.patterns)
             check_whole(whole_id, whole, past)
             assert whole is not None
             wish = wish._replace(timeout_ms=whole.timeout_ms or 0)
@@ -262,7 +258,7 @@ class PostgresTransactions:
 
     async def find(self, transaction_id: str, owner: str = ANY_OWNER) -> Transaction | None:
         """Return what is known of a transaction that these patterns fit."""
-        return await self._database.query(transaction_store.find, self._database.outcomes, transaction_id, owner)
+        return await self._database.query(transaction_store.find, transaction_id, owner)
 
     # Sweep
 
