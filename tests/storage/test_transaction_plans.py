@@ -103,10 +103,6 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     "register": (lambda c: transaction_store.register(c, "t5", [PLACE], [50]), 50),
     "end": (lambda c: end(c, "t5"), 100),
     "commit one that settles alone": (commit_alone, 10),
-    "end an empty one": (
-        lambda c: transaction_store.end_empty(c, "t5", State.ABORTED, Reason.CLIENT, datetime.now(UTC), None),
-        10,
-    ),
     "parts of one without": (lambda c: transaction_store.open_parts(c, "t5"), 10),
     "lock parts": (lambda c: transaction_store.lock_parts(c, "t5", ["t6", "t7"]), 10),
     "what became of it": (lambda c: transaction_store.find(c, "o77", MINE), 50),
@@ -126,7 +122,7 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     "share-partitions behind": (lambda c: open_store.share_partitions_behind(c, "t5", ["g"], 100), 100),
     "nothing to sweep": (lambda c: open_store.sweep(c, 1000), 10),
     "no producer to forget": (lambda c: begin_store.forget_producers(c, 1000), 10),
-    "no outcome to forget": (lambda c: purging.remove_outcomes(c, 1000, transaction_store.KNOWN_S), 10),
+    "no outcome to forget": (lambda c: purging.remove_outcomes("committed", c, 1000, transaction_store.KNOWN_S), 10),
     "no key to forget": (lambda c: purging.OldKeys().remove(c, 1000, 0), 10),
     "leave a topic": (lambda c: store.leave_transactions(c, TOPIC, range(7, 9)), 200),
 }

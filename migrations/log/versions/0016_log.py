@@ -245,18 +245,15 @@ def _transactions() -> None:
             transactional_id text,
             producer_epoch int NOT NULL DEFAULT 0,
             principal text NOT NULL DEFAULT '',
-            state smallint NOT NULL DEFAULT 0,
-            reason smallint NOT NULL DEFAULT 0,
             timeout_ms int NOT NULL,
             began_at timestamptz NOT NULL DEFAULT clock_timestamp(),
             deadline timestamptz NOT NULL,
-            ended_at timestamptz,
             part_of text
         ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
         CREATE INDEX transactions_due ON log.transactions (deadline);
-        CREATE INDEX transactions_open ON log.transactions (began_at) WHERE state = 0;
+        CREATE INDEX transactions_open ON log.transactions (began_at);
         CREATE INDEX transactions_of_producer ON log.transactions (transactional_id)
-        WHERE transactional_id IS NOT NULL AND state = 0;
+        WHERE transactional_id IS NOT NULL;
         CREATE INDEX transactions_parts ON log.transactions (part_of) WHERE part_of IS NOT NULL;
         CREATE TABLE log.transaction_partitions (
             transaction_id text NOT NULL,

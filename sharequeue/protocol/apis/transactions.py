@@ -96,7 +96,7 @@ LIST_TRANSACTIONS = _call(
     "listTransactions",
     "GET /v1/transactions",
     "List the transactions of one state, a page at a time.",
-    description="Kafka has `kafka-transactions.sh list` and `find-hanging` for this. The open ones come the oldest first, the ended ones the last one first. One that wrote nothing is not listed once it has ended.",
+    description="Kafka has `kafka-transactions.sh list` and `find-hanging` for this. The open ones come the oldest first, the ended ones the last one first.",
     request=messages.ListTransactionsQuery,
     response=messages.TransactionList,
     access=Access(),
@@ -105,7 +105,7 @@ DESCRIBE_TRANSACTION = _call(
     "describeTransaction",
     "GET /v1/transactions/{transaction}",
     "Describe a transaction: its state, and the partitions that it wrote to.",
-    description="What became of a transaction that wrote records is known for at least 25 hours.",
+    description="What became of a transaction is known for 25 hours.",
     response=messages.TransactionDescription,
     errors=("TRANSACTIONAL_ID_NOT_FOUND",),
     access=Access(

@@ -189,7 +189,7 @@ class ListTransactionsQuery(Request):
     """A page of the transactions of one state."""
 
     state: ListedState = "open"
-    """Ended ones are listed for as long as their outcomes are kept, if they wrote records or settled something."""
+    """Ended ones are listed for as long as their outcomes are kept."""
     transactional_id: TransactionalId | None = None
     """Only those of this producer. Absent: all."""
     transactional_id_prefix: TransactionalId | None = None

@@ -72,7 +72,7 @@ TRANSACTIONAL: Final = 16
 """`attributes` of a batch of a transaction."""
 
 LASTSTABLE: Final = """greatest(p.log_start_offset, least(e.log_end_offset,
-  CASE WHEN (SELECT true FROM log.transactions WHERE state = 0 ORDER BY began_at LIMIT 1) THEN (
+  CASE WHEN (SELECT true FROM log.transactions ORDER BY began_at LIMIT 1) THEN (
     SELECT o.first_offset FROM log.transaction_partitions o
     WHERE o.topic_id = p.topic_id AND o.partition = p.partition ORDER BY o.first_offset LIMIT 1) END))"""
 """The last stable offset of a partition `p` that ends at `e`. The first question is asked once a statement: while no
@@ -141,7 +141,7 @@ APPEND_IN_TRANSACTIONS: Final = f"""
 WITH input ({COLUMNS}, lock_key, transaction_id) AS ({input_of(0, (*TYPES, "text"))}),
 open AS MATERIALIZED (
   SELECT t.transaction_id FROM log.transactions t
-  WHERE t.transaction_id = ANY($12::text[]) AND t.state = 0 AND t.deadline > clock_timestamp()
+  WHERE t.transaction_id = ANY($12::text[]) AND t.deadline > clock_timestamp()
     AND {OWNED.format(owner="($14::text[])[array_position($12::text[], t.transaction_id)]")}
     AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id) < $13
   FOR SHARE OF t SKIP LOCKED),
@@ -175,24 +175,6 @@ WHERE {MAY_APPEND.format(lock_key="$10", topic_id="$1", partition="$2", base_off
 RETURNING append_id
 """
 """`append` of a single batch, which most commits have. It takes a quarter less of the server's time."""
-
-APPEND_ONE_IN_TRANSACTION = f"""
-WITH open AS MATERIALIZED (
-  SELECT FROM log.transactions t
-  WHERE t.transaction_id = $11 AND t.state = 0 AND t.deadline > clock_timestamp() AND {OWNED.format(owner="$12")}
-    AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = $11) < {MOST_OF_TRANSACTION}
-  FOR SHARE OF t SKIP LOCKED),
-written AS (
-  INSERT INTO log.record_batches ({COLUMNS}, transaction_id, attributes)
-  SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $11, {TRANSACTIONAL} FROM open
-  WHERE {MAY_APPEND.format(lock_key="$10", topic_id="$1", partition="$2", base_offset="$3")}
-  RETURNING append_id),
-registered AS (
-  INSERT INTO log.transaction_partitions (transaction_id, topic_id, partition, first_offset)
-  SELECT $11, $1, $2, $3 FROM written ON CONFLICT DO NOTHING)
-SELECT append_id FROM written
-"""
-"""APPEND_IN_TRANSACTIONS for a single batch, which most commits of a client in a transaction have."""
 
 INSERT = f"""
 INSERT INTO log.record_batches ({COLUMNS}, transaction_id, attributes)
@@ -326,14 +308,14 @@ async def append(
     Returns: the append ids of the inserted batches.
     Raises: TimeoutError: the insert may have happened.
     """
-    if len(batches) > 1 or len(transactions) > 1:
+    if len(batches) > 1 or transactions:
         return await _append_several(connection, batches, compression, timeout_s, transactions)
     ((topic_id, partition, batch, append_id),) = batches
     records, size = batch.stored, None
     if len(records) >= COMPRESS_FROM_BYTES:
         ((records, size),) = await kept_forms([batch])
     inserted = await connection.fetch(
-        APPEND_ONE_IN_TRANSACTION if transactions else APPEND_ONE,
+        APPEND_ONE,
         topic_id,
         partition,
         batch.base_offset,
@@ -344,7 +326,6 @@ async def append(
         records,
         size,
         lock_key(topic_id, partition),
-        *itertools.chain.from_iterable(transactions.items()),
         timeout=timeout_s,
     )
     if not inserted:

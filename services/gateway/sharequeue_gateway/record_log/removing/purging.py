@@ -161,9 +161,9 @@ class OldKeys:
         return len(rows)
 
 
-async def remove_outcomes(connection: Connection, at_once: int, seconds: int) -> int:
-    """Forget the outcomes of transactions that ended `seconds` ago. Returns: how many."""
-    old = "committed = ANY('{t,f}') AND ended_at < (SELECT now() - make_interval(secs => $2))"
+async def remove_outcomes(which: str, connection: Connection, at_once: int, seconds: int) -> int:
+    """Forget the outcomes of transactions that ended `seconds` ago, as `which` says. Returns: how many."""
+    old = f"{which} AND ended_at < (SELECT now() - make_interval(secs => $2)) ORDER BY ended_at"
     return await remove_some(connection, "transaction_outcomes", old, at_once, seconds)
 
 
@@ -174,7 +174,8 @@ STAGES: Final = (
     (renew_marks, PURGE_AFTER_S),
     (partial(remove_expired, "unique_keys"), 0),
     (partial(remove_expired, "outcomes"), 0),
-    (remove_outcomes, KNOWN_S),
+    (partial(remove_outcomes, "committed"), KNOWN_S),
+    (partial(remove_outcomes, "NOT committed"), KNOWN_S),
     (forget_deleted, FORGET_AFTER_S),
 )
 

@@ -21,7 +21,6 @@ from sharequeue_gateway.record_log.transactions.settlements import Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
     COMMIT,
     TIME_OUT,
-    State,
     append_refusal,
 )
 from sharequeue_http.forms.errors import ApiError, TooLarge
@@ -77,9 +76,8 @@ class InTransaction(Within):
     async def lock(self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool) -> None:
         """Lock the transaction until the append has committed."""
         found, past = await transaction_store.share(connection, self._transaction_id, self.owner)
-        is_open = found is not None and found.state == State.OPEN
-        if past or not is_open:
-            raise NotOpen(past and is_open)
+        if past or found is None:
+            raise NotOpen(past)
 
     async def write(self, connection: Any, places: Sequence[TopicIdPartition], base_offsets: Sequence[int]) -> None:
         """The transaction writes to these partitions. Raises: TooLarge."""
@@ -116,7 +114,7 @@ class Settles(Within):
             return None
         transaction_id = self._transaction_id
         found = await settlements.lock_alone(connection, transaction_id, places)
-        if found is None or found.state != State.OPEN:
+        if found is None:
             raise NotOpen(past=False)  # an earlier try has committed it, or it was aborted
         done = await settlements.commit_alone(connection, transaction_id, self._settling, places)
         if done is None:

@@ -16,10 +16,10 @@ not to the first producer after that either."""
 
 
 _WITHIN_ITS_PART: Final = """AND (
-  (SELECT count(*) FROM (SELECT FROM log.transactions WHERE state = 0 LIMIT {each}) few) < {each}
+  (SELECT count(*) FROM (SELECT FROM log.transactions LIMIT {each}) few) < {each}
   OR (SELECT count(*) FILTER (WHERE principal = {principal}) < {each}
         OR (count(*) FILTER (WHERE principal <> {principal}) = 0 AND count(*) < {most} - greatest({most} / 10, 1))
-      FROM (SELECT principal FROM log.transactions WHERE state = 0 LIMIT {most}) few))"""
+      FROM (SELECT principal FROM log.transactions LIMIT {most}) few))"""
 """Whether a principal may have one more. While fewer are open than each may have, nobody's are counted. One that
 has its part and is alone leaves a tenth, so that another one finds room: from then on, it gets no more itself."""
 
@@ -66,10 +66,10 @@ async def open_of(connection: Connection, transactional_id: str) -> list[tuple[T
     """The open transactions of a transactional id, each with whether its time has passed."""
     rows = await connection.fetch(
         f"""SELECT {ROW}, clock_timestamp() >= deadline FROM log.transactions
-            WHERE transactional_id = $1 AND state = 0""",
+            WHERE transactional_id = $1""",
         transactional_id,
     )
-    return [(transaction_of(row), row[10]) for row in rows]
+    return [(transaction_of(row), row[9]) for row in rows]
 
 
 async def forget_producers(connection: Connection, at_once: int) -> int:
@@ -109,7 +109,7 @@ async def begin(
         f"""INSERT INTO log.transactions
               (transaction_id, transactional_id, producer_epoch, principal, timeout_ms, part_of, deadline)
             SELECT $1, $2, $3, $4, $5, $7::text, {deadline}
-            WHERE (SELECT count(*) FROM (SELECT FROM log.transactions WHERE state = 0 LIMIT $6) few) < $6 {bounded} {soon}
+            WHERE (SELECT count(*) FROM (SELECT FROM log.transactions LIMIT $6) few) < $6 {bounded} {soon}
             RETURNING {MS.format("began_at")}, {MS.format("deadline")}""",
         transaction_id,
         transactional_id,
@@ -125,7 +125,5 @@ async def begin(
 
 async def open_of_principal(connection: Connection, principal: str) -> int:
     """Return how many transactions of a principal are open."""
-    count: int = await connection.fetchval(
-        "SELECT count(*) FROM log.transactions WHERE state = 0 AND principal = $1", principal
-    )
+    count: int = await connection.fetchval("SELECT count(*) FROM log.transactions WHERE principal = $1", principal)
     return count

@@ -216,8 +216,6 @@ class Ending:
     async def _end(self, connection: Any, found: Transaction, end: End, large: bool) -> Ended:
         """End a transaction whose row is locked: since then no partition can be added to it."""
         transaction_id = found.transaction_id
-        if found.state != State.OPEN:
-            return Ended(found, [])
         parts = await transaction_store.lock_parts(connection, transaction_id, end.parts) if end.parts else []
         most = LARGE_PARTITIONS + 1 if not large else store.MOST_OF_TRANSACTION + 1 if parts else None
         last = await transaction_store.look_to_end(connection, transaction_id, parts, most)
@@ -230,12 +228,10 @@ class Ending:
             parts, places = [], [(topic_id, partition) for topic_id, partition, _ in own]
         ended = found._replace(state=state, reason=reason, ended_at_ms=now_ms)
         settling = end.settling if state == State.COMMITTED else None
-        if not places and settling is None:
-            await transaction_store.end_empty(connection, transaction_id, state, reason, now, end.note, parts)
-            return Ended(ended, [], here=True, has_parts=has_parts)
         if len(places) > LARGE_PARTITIONS and not large:
             raise _LargeEnd
-        await transaction_store.lock_places(connection, places, large=large)
+        if places:
+            await transaction_store.lock_places(connection, places, large=large)
         ids, timestamp_ms = [transaction_id, *parts], time.time_ns() // 1_000_000
         digest = None if settling is None else settling.digest
         verdict = Verdict(transaction_id, ids, state, reason, now, timestamp_ms, end.note, digest)

@@ -40,7 +40,7 @@ async def list_open(
               {MS.format("n.now")} - {MS.format("began_at")} AS age_ms, timeout_ms,
               (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id) AS partitions
             FROM log.transactions t CROSS JOIN (SELECT clock_timestamp() AS now) n
-            WHERE state = 0 AND began_at >= $1 AND (began_at, transaction_id) > ($1, $2)
+            WHERE began_at >= $1 AND (began_at, transaction_id) > ($1, $2)
               AND ($3::text IS NULL OR transactional_id = $3)
               AND ($6::text IS NULL OR starts_with(transactional_id, $6))
               AND {MS.format("n.now")} - {MS.format("began_at")} >= $4 AND {OWNED.format(owner="$7")}
@@ -61,7 +61,7 @@ async def list_open(
 async def list_ended(
     connection: Connection, query: ListTransactionsQuery, after: Place | None, owner: str = ANY_OWNER
 ) -> tuple[list[EndedTransactionListing], Place | None]:
-    """A page of the committed or of the aborted transactions that wrote records, the last one first. As `list_open`."""
+    """A page of the committed or of the aborted transactions, the last one first. As `list_open`."""
     ended_at, last_id = (None, None) if after is None else after
     most, transactional_id, prefix = query.page_size, query.transactional_id, query.transactional_id_prefix
     rows = await connection.fetch(

@@ -5,7 +5,6 @@ from typing import Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log.store import Connection
-from sharequeue_gateway.record_log.transactions.transaction_rules import State
 from sharequeue_gateway.record_log.transactions.transaction_store import MS
 
 BLOCKED: Final = """log.transaction_partitions t JOIN log.readers r ON r.topic_id = t.topic_id AND r.partition = t.partition
@@ -54,17 +53,17 @@ class OpenNow(NamedTuple):
 async def open_now(connection: Connection) -> OpenNow:
     """Look at what is open: a count over the index of open transactions, which are bounded, and one row."""
     row = await connection.fetchrow(
-        f"""SELECT (SELECT count(*) FROM log.transactions WHERE state = 0), t.transaction_id, t.transactional_id,
+        f"""SELECT (SELECT count(*) FROM log.transactions), t.transaction_id, t.transactional_id,
               {MS.format("clock_timestamp()")} - {MS.format("t.began_at")},
               (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
-            FROM log.transactions t WHERE t.state = 0 ORDER BY t.began_at LIMIT 1"""
+            FROM log.transactions t ORDER BY t.began_at LIMIT 1"""
     )
     return OpenNow(0) if row is None else OpenNow(*row)
 
 
 class Swept(NamedTuple):
-    """Transactions whose time had passed: how many were found, those that must be ended, and how many of the others
-    were open. Those are gone."""
+    """Transactions whose time had passed: how many were found, those that must be ended, and how many others there
+    were. Those are gone."""
 
     found: int
     due: list[str]
@@ -90,12 +89,8 @@ async def sweep(connection: Connection, at_once: int) -> Swept:
         gone = await connection.fetch(
             """DELETE FROM log.transactions t WHERE transaction_id = ANY($1::text[]) AND NOT EXISTS (
                  SELECT FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
-               RETURNING transaction_id, state""",
+               RETURNING transaction_id""",
             due,
         )
     deleted = {row[0] for row in gone}
-    return Swept(
-        len(due),
-        [transaction_id for transaction_id in due if transaction_id not in deleted],
-        sum(row[1] == State.OPEN for row in gone),
-    )
+    return Swept(len(due), [transaction_id for transaction_id in due if transaction_id not in deleted], len(gone))

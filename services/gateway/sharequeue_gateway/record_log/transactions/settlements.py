@@ -30,7 +30,7 @@ from sharequeue_gateway.record_log.store import (
     columns_of,
     lock_keys,
 )
-from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT, State, Transaction
+from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT, Transaction
 from sharequeue_gateway.record_log.transactions.transaction_store import ROW, transaction_of
 
 encoded: Final = msgspec.json.Encoder().encode
@@ -82,7 +82,7 @@ class Unapplied(NamedTuple):
 
 
 DECIDED: Final = """
-SELECT EXISTS (SELECT FROM log.transactions t WHERE t.transaction_id = a.transaction_id AND t.state = 0),
+SELECT EXISTS (SELECT FROM log.transactions t WHERE t.transaction_id = a.transaction_id),
   s.state_epoch, s.leader_epoch, s.batches
 FROM unnest($1::text[], $2::text[], $3::uuid[], $4::int[]) WITH ORDINALITY
   AS a(transaction_id, group_id, topic_id, partition, place)
@@ -162,10 +162,10 @@ def _values(settlements: Sequence[Settlement]) -> list[list[Any]]:
 LOCK_ALONE: Final = f"""
 WITH found AS MATERIALIZED (SELECT {ROW} FROM log.transactions WHERE transaction_id = $1 FOR UPDATE),
 locked AS MATERIALIZED (
-  SELECT pg_advisory_xact_lock(key) FROM found CROSS JOIN unnest($2::bigint[]) AS t(key) WHERE found.state = {State.OPEN:d})
+  SELECT pg_advisory_xact_lock(key) FROM found CROSS JOIN unnest($2::bigint[]) AS t(key))
 SELECT found.*, (SELECT count(*) FROM locked) FROM found
 """
-"""Locks the row of a transaction, and then, if it is open, the partitions of an append."""
+"""Locks the row of a transaction, and then, if it is there, the partitions of an append."""
 
 _ENDS: Final = f"""outcome AS (
   INSERT INTO log.transaction_outcomes (transaction_id, producer_epoch, principal, committed, reason, partitions,
@@ -176,7 +176,7 @@ settled AS ({ADD.format(source="ended,")})"""
 COMMIT_ALONE: Final = f"""
 WITH ended AS (
   DELETE FROM log.transactions t
-  WHERE t.transaction_id = $1 AND t.state = 0 AND t.deadline > clock_timestamp()
+  WHERE t.transaction_id = $1 AND t.deadline > clock_timestamp()
     AND NOT EXISTS (SELECT FROM log.transaction_partitions p WHERE p.transaction_id = $1)
   RETURNING producer_epoch, principal, began_at, clock_timestamp() AS now),
 {_ENDS}
@@ -221,7 +221,7 @@ async def commit_alone(
 COMMIT_AT_ONCE: Final = f"""
 WITH mine AS MATERIALIZED (
   SELECT FROM log.transactions
-  WHERE transaction_id = $1 AND state = 0 AND deadline > clock_timestamp() FOR UPDATE SKIP LOCKED),
+  WHERE transaction_id = $1 AND deadline > clock_timestamp() FOR UPDATE SKIP LOCKED),
 allowed AS MATERIALIZED (
   SELECT FROM mine
   WHERE NOT log.has_written($1) AND {MAY_APPEND.format(lock_key="$19", topic_id="$10", partition="$11", base_offset="$12")}

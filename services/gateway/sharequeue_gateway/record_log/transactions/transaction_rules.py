@@ -3,7 +3,7 @@
     absent ──begin──▶ open ──commit──────────────────────────▶ committed ──25 h──▶ forgotten
                         └───abort, time-out, fence, terminate─▶ aborted ────25 h──▶ forgotten
 
-One that wrote nothing is forgotten a minute after its end. Source of codes and names: Kafka, KIP-98 and KIP-890.
+One that wrote nothing is forgotten when its time has passed. Source of codes and names: Kafka, KIP-98 and KIP-890.
 
 A transaction may have parts. Each is a transaction of its own for those who write to it. The commit of the whole names
 the parts that count, and commits them with it; every other end of a part, and of the whole, aborts the part.

@@ -1,9 +1,9 @@
 """The SQL of one transaction: an append joins it, it ends, and what became of it. One function per statement.
 
-`log.transactions` and `log.transaction_partitions` hold what is open: the end of a transaction that wrote deletes its
-rows. Rows of a partition change under the partition's advisory lock. A transaction's row is locked before partitions:
-`FOR SHARE` by an append, `FOR UPDATE` by an end. So a question about a transaction is whether its row is there, under
-its lock, and PostgreSQL reads a locked row again after it has waited.
+`log.transactions` and `log.transaction_partitions` hold what is open: the end of a transaction deletes its rows. Rows
+of a partition change under the partition's advisory lock. A transaction's row is locked before partitions: `FOR SHARE`
+by an append, `FOR UPDATE` by an end. So a question about a transaction is whether its row is there, under its lock, and
+PostgreSQL reads a locked row again after it has waited.
 """
 
 import uuid
@@ -19,17 +19,15 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import Reason,
 ENDS_LARGE: Final = int.from_bytes(b"txn ends", "big", signed=True)
 """The advisory lock of ends of many partitions: one at a time, as each takes many of PostgreSQL's locks."""
 KNOWN_S: Final = 25 * 3600
-"""How long the outcome of a transaction that wrote is known, and a transactional id after its last begin."""
-KNOWN_EMPTY_S: Final = 60
-"""How long an ended transaction that wrote nothing is known."""
+"""How long the outcome of a transaction is known, and a transactional id after its last begin."""
 COMMIT_MARKER: Final = 112
 ABORT_MARKER: Final = 48
 """`attributes` of markers: 16 transactional and 32 control, as Kafka's bits; 64 is ours."""
 
 MS: Final = "floor(extract(epoch FROM {}) * 1000)::bigint"
 """A timestamp in ms."""
-ROW: Final = f"""transaction_id, transactional_id, producer_epoch, principal, state, reason,
-  {MS.format("began_at")} AS began_at_ms, timeout_ms, {MS.format("ended_at")} AS ended_at_ms, part_of"""
+ROW: Final = f"""transaction_id, transactional_id, producer_epoch, principal, {State.OPEN:d} AS state,
+  {Reason.CLIENT:d} AS reason, {MS.format("began_at")} AS began_at_ms, timeout_ms, part_of"""
 """The columns that `transaction_of` takes."""
 MINE: Final = OWNED.format(owner="$2")
 """Each function with an `owner` finds only the transactions that these patterns fit: see `transaction_rules.Owner`."""
@@ -147,7 +145,7 @@ async def lock_parts(connection: Connection, transaction_id: str, parts: Sequenc
     """Lock the rows of parts of a transaction, sorted, after its own row. Returns: those that are open."""
     rows = await connection.fetch(
         """SELECT transaction_id FROM log.transactions
-           WHERE part_of = $1 AND state = 0 AND transaction_id = ANY($2::text[]) ORDER BY 1 FOR UPDATE""",
+           WHERE part_of = $1 AND transaction_id = ANY($2::text[]) ORDER BY 1 FOR UPDATE""",
         transaction_id,
         list(parts),
     )
@@ -156,9 +154,7 @@ async def lock_parts(connection: Connection, transaction_id: str, parts: Sequenc
 
 async def open_parts(connection: Connection, transaction_id: str) -> list[str]:
     """The open parts of a transaction."""
-    rows = await connection.fetch(
-        "SELECT transaction_id FROM log.transactions WHERE part_of = $1 AND state = 0", transaction_id
-    )
+    rows = await connection.fetch("SELECT transaction_id FROM log.transactions WHERE part_of = $1", transaction_id)
     return [row[0] for row in rows]
 
 
@@ -201,37 +197,6 @@ def _places(topic_ids: Sequence[Any] | None, partitions: Sequence[int] | None) -
     return list(zip(map(str, topic_ids or ()), partitions or (), strict=True))
 
 
-async def end_empty(
-    connection: Connection,
-    transaction_id: str,
-    state: State,
-    reason: Reason,
-    now: datetime,
-    note: str | None,
-    parts: Sequence[str] = (),
-) -> None:
-    """End a transaction that wrote nothing, with parts that wrote nothing. Its row stays for a while, so that a repeat
-    is answered the same.
-
-    The note of a commit is kept with its producer.
-    """
-    await connection.execute(
-        """WITH ended AS (
-             UPDATE log.transactions SET state = $2, reason = $3, ended_at = $4,
-               deadline = $4::timestamptz + make_interval(secs => $5) WHERE transaction_id = ANY($1::text[])
-             RETURNING transactional_id)
-           UPDATE log.transactional_producers w
-           SET committed_note = $6, keep_until = greatest(w.keep_until, now() + interval '7 days')
-           FROM ended e WHERE w.transactional_id = e.transactional_id AND $6::text IS NOT NULL""",
-        [transaction_id, *parts],
-        state,
-        reason,
-        now,
-        KNOWN_EMPTY_S,
-        note if state == State.COMMITTED else None,
-    )
-
-
 async def lock_places(connection: Connection, places: Sequence[TopicIdPartition], *, large: bool) -> None:
     """As `store.lock`. `large`: after the lock of large ends."""
     if large:
@@ -243,7 +208,7 @@ async def lock_places(connection: Connection, places: Sequence[TopicIdPartition]
 
 
 class Verdict(NamedTuple):
-    """The end of a transaction that wrote records.
+    """The end of a transaction.
 
     `transaction_ids`: its own, and those of the parts that are committed with it. `timestamp_ms`: of the markers.
     `settled`: as in Transaction.
@@ -297,7 +262,7 @@ async def end_with_records(connection: Connection, verdict: Verdict, have_marker
 
 
 async def outcome(connection: Connection, transaction_id: str, owner: str = ANY_OWNER) -> Transaction | None:
-    """Return what became of a transaction that wrote. Look for its row first."""
+    """Return what became of a transaction. Look for its row first."""
     row = await connection.fetchrow(
         f"""SELECT transactional_id, producer_epoch, principal, reason, partitions, settled,
               CASE WHEN committed THEN {State.COMMITTED:d} ELSE {State.ABORTED:d} END AS state,
