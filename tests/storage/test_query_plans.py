@@ -13,7 +13,7 @@ from sharequeue_gateway.record_log import activity_store, outcome_store, sample_
 from sharequeue_gateway.record_log import store as log_store
 from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
-from sharequeue_gateway.record_log.log import CLOSED, DeadLetterKey
+from sharequeue_gateway.record_log.log import CLOSED, DeadLetterKey, Parked
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import compacting, purging
 from sharequeue_gateway.record_log.scheduled import scheduled_store
@@ -49,6 +49,9 @@ INSERT INTO log.unique_keys
 INSERT INTO log.dead_letter_sources
     (topic_id, partition, record_offset, group_id, delivery_count, letter_topic_id, letter_partition, letter_offset, open)
   SELECT gen_random_uuid(), 0, n, 'g' || n % 2, 5, '{TOPIC}', 0, n, n > 100 FROM generate_series(1, {KEYS}) n;
+INSERT INTO log.dead_letter_sources (topic_id, partition, record_offset, group_id, delivery_count, letter_topic_id,
+    letter_partition, letter_offset, cause, record)
+  SELECT '{uuid.UUID(int=2)}', 0, n, 'p', 5, '{uuid.UUID(int=2)}', 0, -1, 'c', 'r' FROM generate_series(1, {KEYS}) n;
 INSERT INTO log.readers (topic_id, partition, group_id, state_epoch, floor) VALUES ('{TOPIC}', 0, 'desk', 1, 120);
 INSERT INTO log.samples SELECT 'g/' || n % 2000, n / 300 * 10000, ARRAY[1,1,1,1,1,1,1,1,1]
   FROM generate_series(1, 200000) n;
@@ -65,6 +68,9 @@ ANALYZE;
 """
 
 Statement = Callable[[Any], Awaitable[object]]
+
+
+PARKED = SharePartitionKey("p", str(uuid.UUID(int=2)), 0)
 
 
 def some_batch(base_offset: int) -> RecordBatch:
@@ -95,6 +101,7 @@ def filled(module_database: str) -> str:
         connection = await asyncpg.connect(module_database)
         await connection.execute(FILL.replace("$1", literal(some_batch(0).stored)))
         await connection.execute(FILL_OTHERS.replace("$2", literal(encode_row(Row(kind=SNAPSHOT))[1][0])))
+        await connection.execute("VACUUM log.dead_letter_sources")
         await connection.close()
 
     asyncio.run(fill())
@@ -186,6 +193,10 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
     "outcomes to remove": (lambda c: purging.remove_expired("outcomes", c, 10, 0), 20),
     "no unique key to remove": (lambda c: purging.remove_expired("unique_keys", c, 10, 0), 1),
     "close dead letters": (lambda c: dead_letter_sources.close(c, [some_letter(n) for n in range(500, 510)]), 10),
+    "close parked dead letters": (
+        lambda c: dead_letter_sources.close(c, [DeadLetterKey(PARKED, CLOSED, n, 5) for n in range(500, 510)]),
+        10,
+    ),
     "dead letters below a log start": (lambda c: dead_letter_sources.leave(c, TOPIC, {0: 100, 1: 0}), 100),
     "dead letters that compaction has removed": (
         lambda c: dead_letter_sources.remove(c, TOPIC, {0: [(n, n + 1) for n in range(500, 600, 5)]}),
@@ -213,6 +224,17 @@ async def test_hot_statements_of_the_log_use_their_indexes(
         check(await explained(connection, statement), most_rows)
     finally:
         await connection.close()
+
+
+async def test_parked_dead_letters_are_counted_without_their_records(filled: str) -> None:
+    connection = await asyncpg.connect(filled, server_settings={"jit": "off"})
+    try:
+        found = await explained(connection, lambda c: dead_letter_sources.parked_counts(c, "p"))
+        assert await dead_letter_sources.parked_counts(connection, "p") == {PARKED[1:]: Parked(KEYS, "c")}
+    finally:
+        await connection.close()
+    scans = [node for node in found if "Scan" in node["Node Type"]]
+    assert all(node["Node Type"] == "Index Only Scan" or node["Actual Rows"] == 1 for node in scans), scans
 
 
 async def test_the_hours_of_a_group_are_a_look_into_the_index_each(filled: str) -> None:

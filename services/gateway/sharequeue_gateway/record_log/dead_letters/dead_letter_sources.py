@@ -14,12 +14,12 @@ wrong count. Counts come last, in the order of their keys.
 `keeps`: the dead letter is open and has no copy, so cleaning keeps the record, until it leaves the log otherwise.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
-from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow
+from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow, Parked
 from sharequeue_gateway.record_log.store import Connection, columns_of, rows_in
 
 PARKED: Final = -1
@@ -79,16 +79,19 @@ async def close(connection: Connection, keys: Sequence[DeadLetterKey]) -> None:
            RETURNING s.group_id, s.topic_id, s.partition""",
         *columns_of([(*key.source, key.offset) for key in keys if not key.delivery_count], 4),
     )
-    if parked := [key for key in keys if key.delivery_count]:
+    parked: defaultdict[SharePartitionKey, list[tuple[int, int]]] = defaultdict(list)
+    for key in keys:
+        if key.delivery_count:
+            parked[key.source].append((key.offset, key.delivery_count))
+    for source, letters in parked.items():  # joined with the table, they are compared with all of the source's rows
         rows += await connection.fetch(
-            """DELETE FROM log.dead_letter_sources s
-               USING unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[], $5::int[])
-                 AS t(group_id, topic_id, partition, record_offset, delivery_count)
-               WHERE s.topic_id = t.topic_id AND s.partition = t.partition AND s.record_offset = t.record_offset
-                 AND s.group_id = t.group_id AND s.delivery_count = t.delivery_count AND s.letter_offset = $6
-               RETURNING s.group_id, s.topic_id, s.partition""",
-            *columns_of([(*key.source, key.offset, key.delivery_count) for key in parked], 5),
-            PARKED,
+            """DELETE FROM log.dead_letter_sources
+               WHERE group_id = $1 AND topic_id = $2 AND partition = $3 AND record IS NOT NULL
+                 AND record_offset = ANY($4::bigint[])
+                 AND (record_offset, delivery_count) IN (SELECT * FROM unnest($4::bigint[], $5::int[]))
+               RETURNING group_id, topic_id, partition""",
+            *source,
+            *columns_of(letters, 2),
         )
     fewer = Counter(SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows)
     await _subtract(connection, fewer)
@@ -188,6 +191,19 @@ async def remove_deleted(connection: Connection, at_once: int, _: int) -> int:
         )
         await _subtract(connection, Counter(SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows if row[3]))
     return len(rows)
+
+
+async def parked_counts(connection: Connection, group_id: str) -> dict[TopicIdPartition, Parked]:
+    """The parked dead letters of a group, by the partition of their records. The last is that of the last record."""
+    rows = await connection.fetch(
+        """SELECT topic_id, partition, count(*), (
+             SELECT l.cause FROM log.dead_letter_sources l
+             WHERE l.group_id = $1 AND l.topic_id = s.topic_id AND l.partition = s.partition AND l.record IS NOT NULL
+             ORDER BY l.record_offset DESC, l.delivery_count DESC LIMIT 1)
+           FROM log.dead_letter_sources s WHERE group_id = $1 AND record IS NOT NULL GROUP BY topic_id, partition""",
+        group_id,
+    )
+    return {(str(row[0]), row[1]): Parked(row[2], row[3]) for row in rows}
 
 
 # Counts of what is open
