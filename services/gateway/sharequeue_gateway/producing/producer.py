@@ -90,31 +90,13 @@ class Producer:
             InvalidTxnState, ProducerFenced, TransactionalIdNotFound: the transaction is not open;
             StorageError or RequestTimedOut: the records may have been appended.
         """
-        timestamp_ms = time.time_ns() // 1_000_000
         if transaction_id is not None:
             check_transaction_id(transaction_id)
         fingerprint = b"" if idempotency_key is None else fingerprint_of(body, raw_value, transaction_id)
-        large = len(body if raw_value is None else raw_value) > LARGE_BYTES
-        if raw_value is not None:
-            tails, plain = await aside(large, raw_tails, records[0], raw_value, timestamp_ms), False
-        elif large:
-            tails, plain = await asyncio.to_thread(record_tails, records, timestamp_ms)
-        else:
-            tails, plain = record_tails(records, timestamp_ms)
-        largest = max(map(len, tails))
-        if raw_value is None and largest > 2 * self._max_value_depth + AROUND_VALUE:
-            await self._check_depths(records, tails)
-        topic = self._metadata.sure.get(topic_name) or await self._metadata.topic_to_produce(topic_name)
-        if largest > topic.max_message_bytes:
-            raise too_large(topic, tails)
-        places: Places = None
-        if plain:
-            partition = next(self._turns) % topic.partitions if topic.partitions > 1 else 0
-            appends = [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms, None, transaction_id, plain)]
-        else:
-            appends, places = await self._spread(topic, records, tails, timestamp_ms, large, transaction_id)
-        records, body, raw_value, tails = (), b"", None, []  # a large request is not kept until it is durable
-        prepared = Prepared(topic, appends, partial(produced_body, appends, places), places is None)
+        size = len(body if raw_value is None else raw_value)
+        preparing = self.prepare(topic_name, records, size, raw_value, transaction_id)
+        records, body, raw_value = (), b"", None  # a large request is not kept until it is durable
+        prepared = await preparing
         key = None
         if idempotency_key is not None or retention is not None:
             key = key_of(owner.principal, prepared, path, idempotency_key, retention, fingerprint)
@@ -145,13 +127,25 @@ class Producer:
             return Answer(answer)
         return Answer(answer, headers=(JSON, (b"transaction-id", transaction_id.encode())))
 
-    async def prepare(self, topic_name: str, records: Sequence[ProduceRecord], size: int) -> Prepared:
-        """The appends of records that another commit appends. `size`: of the request. Raises: as `produce`."""
+    async def prepare(
+        self,
+        topic_name: str,
+        records: Sequence[ProduceRecord],
+        size: int,
+        raw_value: bytes | None = None,
+        transaction_id: str | None = None,
+    ) -> Prepared:
+        """The appends of records. `size`: of the request. Raises: as `produce`."""
         timestamp_ms = time.time_ns() // 1_000_000
         large = size > LARGE_BYTES
-        tails, plain = await aside(large, record_tails, records, timestamp_ms)
+        if raw_value is not None:
+            tails, plain = await aside(large, raw_tails, records[0], raw_value, timestamp_ms), False
+        elif large:
+            tails, plain = await asyncio.to_thread(record_tails, records, timestamp_ms)
+        else:
+            tails, plain = record_tails(records, timestamp_ms)
         largest = max(map(len, tails))
-        if largest > 2 * self._max_value_depth + AROUND_VALUE:
+        if raw_value is None and largest > 2 * self._max_value_depth + AROUND_VALUE:
             await self._check_depths(records, tails)
         topic = self._metadata.sure.get(topic_name) or await self._metadata.topic_to_produce(topic_name)
         if largest > topic.max_message_bytes:
@@ -159,10 +153,10 @@ class Producer:
         places: Places = None
         if plain:
             partition = next(self._turns) % topic.partitions if topic.partitions > 1 else 0
-            appends = [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms, plain=plain)]
+            appends = [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms, None, transaction_id, plain)]
         else:
-            appends, places = await self._spread(topic, records, tails, timestamp_ms, large)
-        return Prepared(topic, appends, partial(produced_body, appends, places), places=places)
+            appends, places = await self._spread(topic, records, tails, timestamp_ms, large, transaction_id)
+        return Prepared(topic, appends, partial(produced_body, appends, places), places is None, places)
 
     async def _check_depths(self, records: Sequence[ProduceRecord], tails: Sequence[bytes]) -> None:
         most = self._max_value_depth
@@ -186,7 +180,7 @@ class Producer:
         tails: list[bytes],
         timestamp_ms: int,
         large: bool,
-        transaction_id: str | None = None,
+        transaction_id: str | None,
     ) -> tuple[list[PartitionAppend], Places]:
         """Make one append per partition of records with partitions, keys or timestamps of their own.
 
