@@ -160,21 +160,6 @@ def test_a_bad_record_is_refused_and_nothing_is_scheduled(
     assert listed(gateway, name)["scheduled_count"] == 0
 
 
-def test_a_deleted_topic_takes_its_scheduled_records_with_it(gateway: Gateway, name: str) -> None:
-    gateway.create_topic(name)
-    schedule(gateway, name, {"delay_ms": WEEK_MS}, {"delay_ms": 2500})
-    assert gateway.http.delete(f"/v1/topics/{name}").status_code == 204
-
-    def removed() -> bool:
-        lines = gateway.http.get("/metrics").text.splitlines()
-        (count,) = [line.split()[1] for line in lines if line.startswith("sharequeue_scheduled_removed_total ")]
-        return float(count) >= 2
-
-    wait_until(removed)
-    gateway.create_topic(name)
-    assert (listed(gateway, name)["scheduled_count"], gateway.log_ends(name)) == (0, [0])
-
-
 def test_bad_filters_are_refused(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     path = f"/v1/topics/{name}/cancel-scheduled"

@@ -96,6 +96,23 @@ async def test_rows_of_a_deleted_topic_are_purged_at_once(module_database: str) 
             await append(log, topic, "z")
 
 
+async def test_a_deleted_topic_takes_what_is_scheduled_and_its_keys_along(module_database: str) -> None:
+    deleted, kept = new_topic(), new_topic()
+    rows = """
+        INSERT INTO log.scheduled_records SELECT gen_random_uuid(), $1, 0, n, NULL, 1, 'x' FROM generate_series(1, 5) n;
+        INSERT INTO log.scheduled_counts SELECT $1, n, 1, 1 FROM generate_series(1, 5) n;
+        INSERT INTO log.schedules SELECT $1, n, '* * * * *', 'UTC', 'one', true, 0, 'x', 1 FROM generate_series(1, 5) n;
+        INSERT INTO log.unique_keys SELECT $1, n::text::bytea, 2 ^ 60, 0, n FROM generate_series(1, 5) n"""
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        for topic in (deleted, kept):
+            await admin.execute(rows.replace("$1", f"'{topic}'::uuid"))
+        await log.delete_topic(deleted, 1)
+        for table in purging.OF_TOPICS:
+            while await purging.remove_of_deleted(table, admin, 2, 0):
+                pass
+            assert {row[0] for row in await admin.fetch(f"SELECT topic_id::text FROM log.{table}")} == {kept}
+
+
 async def test_a_deleted_topic_is_forgotten_once_every_writer_knows(module_database: str) -> None:
     topic, other = new_topic(), new_topic()
     counted = [

@@ -118,9 +118,6 @@ SCHEDULED_OVERDUE_SECONDS = Gauge(
 SCHEDULED_MOVED = Counter(
     "sharequeue_scheduled_moved", "Scheduled records that this gateway moved into the log when they were due."
 )
-SCHEDULED_REMOVED = Counter(
-    "sharequeue_scheduled_removed", "Scheduled records that this gateway removed because their topic was deleted."
-)
 DEAD_LETTERS = Counts[str](
     "sharequeue_dead_letter_records", "Dead letters written (DeadLetterQueueRecordCount).", ["group"]
 )

@@ -26,9 +26,8 @@ LEAST_S: Final = 0.02
 """The shortest pause between two looks: what becomes due in it is moved together."""
 MOVED_BY_OTHERS_S: Final = 0.1
 """The pause of a gateway while another one has locked all that is due."""
-REMOVED_AT_ONCE: Final = 10_000
 COUNT_S: Final = 15.0
-"""How often the scheduled records are counted, and those of deleted topics are removed."""
+"""How often the scheduled records are counted."""
 
 
 class Mover:
@@ -67,7 +66,7 @@ class Mover:
             with looking("scheduled", "cannot move scheduled records into the log"):
                 if time.monotonic() >= count_at:
                     count_at = time.monotonic() + COUNT_S
-                    await self._count()
+                    metrics.SCHEDULED_RECORDS.set(await self._query(scheduled_store.total))
                 pause_s = await self.look()
             await self._pause(pause_s)
 
@@ -77,11 +76,10 @@ class Mover:
         while due_at_ms is not None and due_at_ms <= now_ms:
             self._oldest_due = time.monotonic() - (now_ms - due_at_ms) / 1000
             moved = await self._scheduled.move()
-            metrics.SCHEDULED_MOVED.inc(moved.records)
-            metrics.SCHEDULED_REMOVED.inc(moved.removed)
+            metrics.SCHEDULED_MOVED.inc(moved)
             made = await self._schedules.make_due()
             now_ms, due_at_ms = await self._query(scheduled_store.next_due)
-            if not moved.records + moved.removed + made:  # another gateway moves what is due
+            if not moved + made:  # another gateway moves what is due
                 return MOVED_BY_OTHERS_S
         if due_at_ms is None:
             self._oldest_due = math.inf
@@ -89,13 +87,6 @@ class Mover:
         self._oldest_due = time.monotonic() + (due_at_ms - now_ms) / 1000
         longest_s = LOOK_S if self._on_duty() else OTHERS_LOOK_S
         return float(min(longest_s, max(LEAST_S, (due_at_ms - now_ms) / 1000)))
-
-    async def _count(self) -> None:
-        removed = REMOVED_AT_ONCE
-        while removed >= REMOVED_AT_ONCE:
-            removed = await self._query(scheduled_store.remove_of_deleted, REMOVED_AT_ONCE)
-            metrics.SCHEDULED_REMOVED.inc(removed)
-        metrics.SCHEDULED_RECORDS.set(await self._query(scheduled_store.total))
 
     async def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds

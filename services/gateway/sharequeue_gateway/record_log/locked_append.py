@@ -11,7 +11,8 @@ nobody.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
 import asyncpg
@@ -110,6 +111,22 @@ class AppendRequest(NamedTuple):
     @property
     def large(self) -> bool:
         return self.size > AT_ONCE_BYTES or len(self.appends) > LARGE_PARTITIONS
+
+
+class Together:
+    """A transaction that appends, and changes other tables. `inserted`: its batches; they are published after its
+    commit."""
+
+    def __init__(self, locked_append: "LockedAppend", connection: Any) -> None:
+        self._locked_append = locked_append
+        self.connection = connection
+        self.inserted: Inserted = []
+
+    async def insert(self, appends: Sequence[PartitionAppend]) -> Inserted:
+        """As `LockedAppend.insert`, once."""
+        if appends:
+            self.inserted = await self._locked_append.insert(self.connection, appends, store.new_append_id(), [])
+        return self.inserted
 
 
 class LockedAppend:
@@ -239,7 +256,7 @@ class LockedAppend:
             if within is not None:
                 await within.write(connection, request.places, base_offsets)
             kept = None if key is None else await keep_answer(connection, key, base_offsets)
-        self.publish(inserted)
+        self._known.publish(inserted)
         if within is not None:
             within.count(time.monotonic() - began)
         return AppendResult(base_offsets, kept)
@@ -259,7 +276,7 @@ class LockedAppend:
         if not await within.at_once(connection, (*place, batch, request.append_id), kept):
             tried_at.clear()
             return None
-        self.publish([(place, batch)])
+        self._known.publish([(place, batch)])
         return AppendResult([end], kept.answer)
 
     async def _look_up(self, connection: Any, request: AppendRequest, tried_at: Sequence[int]) -> AppendResult | None:
@@ -286,7 +303,7 @@ class LockedAppend:
         tried_at: list[int],
         bounds: dict[TopicIdPartition, store.Bounds] | None = None,
     ) -> Inserted:
-        """Lock the partitions and insert a batch in each, within a transaction; `publish` them after its commit.
+        """Lock the partitions and insert a batch in each, within a transaction.
 
         Args:
             tried_at: as in `_transaction`.
@@ -332,9 +349,29 @@ class LockedAppend:
             )
         return list(zip(places, batches, strict=True))
 
-    def publish(self, inserted: Inserted) -> None:
-        """The transaction of `insert` has committed."""
-        self._known.publish(inserted)
+    @asynccontextmanager
+    async def together(self, failed: str) -> AsyncIterator[Together]:
+        """Begin a transaction that appends. Raises: StorageError, which begins with `failed`."""
+        async with self._database.transaction(self._deadline_s, failed) as connection:
+            together = Together(self, connection)
+            yield together
+        self._known.publish(together.inserted)
+
+    async def once(
+        self, failed: str, key: IdempotencyKey | None, make: Callable[[Together], Awaitable[bytes]]
+    ) -> tuple[bytes, bool]:
+        """Have `make` change something in such a transaction, and keep its answer with the key of the request.
+
+        Returns: the answer, and whether it is that of an earlier request with the key.
+        """
+        async with self.together(failed) as together:
+            if key is not None and (first := await answer_of(together.connection, key)) is not None:
+                await store.wait_for_standby(together.connection)
+                return first.answer or b"", True
+            answer = await make(together)
+            if key is not None:
+                await keep_answer(together.connection, key._replace(answer=lambda _: answer), ())
+        return answer, False
 
 
 def not_in_time() -> StorageError:

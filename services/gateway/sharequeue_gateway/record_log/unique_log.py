@@ -13,7 +13,7 @@ from uuid import UUID
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.locked_append import Inserted, LockedAppend, answer_of, keep_answer
+from sharequeue_gateway.record_log.locked_append import Inserted, LockedAppend, Together
 from sharequeue_gateway.record_log.log import IdempotencyKey, PartitionAppend
 
 _TAKE: Final = f"""
@@ -86,10 +86,9 @@ K = TypeVar("K", bound=Keyed)
 class UniqueLog:
     """Appends what is new, all or none. Each method may raise StorageError."""
 
-    def __init__(self, database: LogDatabase, locked_append: LockedAppend, deadline_s: float) -> None:
+    def __init__(self, database: LogDatabase, locked_append: LockedAppend) -> None:
         self._database = database
         self._locked_append = locked_append
-        self._deadline_s = deadline_s
 
     async def look(self, topic_id: str, key_digests: Sequence[bytes]) -> list[Kept]:
         """Read the rows of keys that count now. Nothing is locked."""
@@ -108,38 +107,24 @@ class UniqueLog:
 
         Returns: the answer. Raises: UnknownTopicOrPartition: the topic is deleted.
         """
-        async with self._database.transaction(self._deadline_s, "unique records cannot be appended") as connection:
-            if key is not None and (first := await answer_of(connection, key)) is not None:
-                await store.wait_for_standby(connection)
-                return first.answer or b""
-            inserted: Inserted = []
 
+        async def make(together: Together) -> bytes:
             async def insert(new: Sequence[UniqueRecord]) -> list[UniquePlace]:
-                nonlocal inserted
-                inserted, places = await self._insert(connection, topic_id, new, timestamp_ms)
-                return places
+                tails: dict[int, list[bytes]] = {}
+                for record in new:
+                    tails.setdefault(record.partition, []).append(record.tail)
+                appends = [
+                    PartitionAppend(topic_id, partition, each, timestamp_ms) for partition, each in tails.items()
+                ]
+                offsets = offsets_of(await together.insert(appends), [(topic_id, record.partition) for record in new])
+                return [UniquePlace(record.partition, offset) for record, offset in zip(new, offsets, strict=True)]
 
-            body = answer(await store_new(connection, topic_id, records, rule, insert))
-            if not inserted:
-                await store.wait_for_standby(connection)
-            if key is not None:
-                await keep_answer(connection, key._replace(answer=lambda _: body), ())
-        self._locked_append.publish(inserted)
-        return body
+            body = answer(await store_new(together.connection, topic_id, records, rule, insert))
+            if not together.inserted:
+                await store.wait_for_standby(together.connection)
+            return body
 
-    async def _insert(
-        self, connection: store.Connection, topic_id: str, new: Sequence[UniqueRecord], timestamp_ms: int
-    ) -> tuple[Inserted, list[UniquePlace]]:
-        """Append new records. Returns: the batches, and the place of each record."""
-        by_partition: dict[int, list[bytes]] = {}
-        for record in new:
-            by_partition.setdefault(record.partition, []).append(record.tail)
-        appends = [
-            PartitionAppend(topic_id, partition, tails, timestamp_ms) for partition, tails in by_partition.items()
-        ]
-        inserted = await self._locked_append.insert(connection, appends, store.new_append_id(), [])
-        offsets = offsets_of(inserted, [(topic_id, record.partition) for record in new])
-        return inserted, [UniquePlace(record.partition, offset) for record, offset in zip(new, offsets, strict=True)]
+        return (await self._locked_append.once("unique records cannot be appended", key, make))[0]
 
 
 def offsets_of(inserted: Inserted, places: Iterable[TopicIdPartition]) -> list[int]:

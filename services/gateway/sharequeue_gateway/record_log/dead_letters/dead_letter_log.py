@@ -135,10 +135,9 @@ class DeadLetterLog:
     `locked_append`: writes the records in the transaction that stores their keys.
     """
 
-    def __init__(self, database: LogDatabase, locked_append: LockedAppend, deadline_s: float) -> None:
+    def __init__(self, database: LogDatabase, locked_append: LockedAppend) -> None:
         self._database = database
         self._locked_append = locked_append
-        self._deadline_s = deadline_s
 
     async def append(
         self,
@@ -159,7 +158,8 @@ class DeadLetterLog:
         Raises: NotLeaderOrFollower: a later leader has written dead letters, so none is appended;
         UnknownTopicOrPartition.
         """
-        async with self._database.transaction(self._deadline_s, "dead letters cannot be written") as connection:
+        async with self._locked_append.together("dead letters cannot be written") as together:
+            connection = together.connection
             if leader_epoch is not None:
                 await lead(connection, rows[0].source, leader_epoch)
             new = await take_keys(connection, [row.key for row in rows])
@@ -170,10 +170,8 @@ class DeadLetterLog:
             append = PartitionAppend(topic_id, partition, [row.tail for row in wanted], timestamp_ms, for_group)
             if leader_epoch is None:
                 await store.lock(connection, [(topic_id, partition), *letters_of(new)])
-            inserted = await self._locked_append.insert(connection, [append], store.new_append_id(), [])
-            first = inserted[0][1].base_offset
+            first = (await together.insert([append]))[0][1].base_offset
             await note_written(connection, topic_id, partition, wanted, first, redriven=leader_epoch is None)
-        self._locked_append.publish(inserted)
         return len(wanted)
 
     async def close(self, keys: Sequence[DeadLetterKey], consumer_group: str | None = None) -> int:
@@ -228,14 +226,7 @@ class DeadLetterLog:
 
     async def parked_counts(self, group_id: str) -> Mapping[TopicIdPartition, Parked]:
         """Return how many dead letters of a group are parked, by the partition of their records."""
-        rows = await self._database.query(
-            store.fetch,
-            """SELECT topic_id, partition, count(*), (array_agg(cause ORDER BY noted_at DESC, record_offset DESC))[1]
-               FROM log.dead_letter_sources WHERE group_id = $1 AND record IS NOT NULL
-               GROUP BY topic_id, partition""",
-            group_id,
-        )
-        return {(str(row[0]), row[1]): Parked(row[2], row[3]) for row in rows}
+        return await self._database.query(dead_letter_sources.parked_counts, group_id)
 
     async def parked(self, group_id: str, limit: int, after: ParkedDeadLetter | None) -> Sequence[ParkedDeadLetter]:
         """The parked dead letters of a group, in order. `after`: begin behind this one."""

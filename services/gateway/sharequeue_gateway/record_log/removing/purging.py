@@ -5,7 +5,7 @@ A partition with rows to remove has a mark: at the time `trimmed_at`, its log st
 not move the mark, or the rows of a partition that is trimmed often would never be old enough.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -30,12 +30,11 @@ TABLES: Final = (
     "dead_letter_sources",
     "open_dead_letter_counts",
     "aborted_transactions",
-    "scheduled_records",
-    "scheduled_counts",
-    "schedules",
-    "unique_keys",
 )
 """Tables of other modules with rows of a topic, which go with it."""
+
+OF_TOPICS: Final = ("scheduled_records", "scheduled_counts", "schedules", "unique_keys")
+"""Tables of which the rows of a topic go when it is deleted."""
 
 _BEFORE = "CASE WHEN p.deleted THEN 9223372036854775807 ELSE p.purge_before END"
 
@@ -140,6 +139,18 @@ async def remove_expired(table: str, connection: Connection, at_once: int, _: in
     return await remove_some(connection, table, f"expires_at_ms <= (SELECT {NOW_MS}) ORDER BY expires_at_ms", at_once)
 
 
+async def remove_of_deleted(table: str, connection: Connection, at_once: int, _: int) -> int:
+    """Remove some rows of deleted topics from a table that may have many of them. Returns: how many."""
+    status: str = await connection.execute(
+        f"""DELETE FROM log.{table} WHERE ctid = ANY(ARRAY(
+              SELECT s.ctid FROM (SELECT DISTINCT topic_id FROM log.partitions WHERE deleted_at IS NOT NULL) d
+              CROSS JOIN LATERAL (
+                SELECT ctid FROM log.{table} WHERE topic_id = d.topic_id LIMIT $1 FOR UPDATE SKIP LOCKED) s LIMIT $1))""",
+        at_once,
+    )
+    return rows_in(status)
+
+
 class OldKeys:
     """Removes idempotency keys whose time has passed. Each removal begins where the last one ended: what a backup of
     hours keeps in the index, although it is removed, is not read again and again."""
@@ -167,11 +178,13 @@ async def remove_outcomes(which: str, connection: Connection, at_once: int, seco
     return await remove_some(connection, "transaction_outcomes", old, at_once, seconds)
 
 
-STAGES: Final = (
+Stage = Callable[[Connection, int, int], Awaitable[int]]
+STAGES: Final[Sequence[tuple[Stage, int]]] = (
     (remove_rows, PURGE_AFTER_S),
     (remove_aborted, PURGE_AFTER_S),
     (dead_letter_sources.remove_deleted, 0),
     (renew_marks, PURGE_AFTER_S),
+    *((partial(remove_of_deleted, table), 0) for table in OF_TOPICS),
     (partial(remove_expired, "unique_keys"), 0),
     (partial(remove_expired, "outcomes"), 0),
     (partial(remove_outcomes, "committed"), KNOWN_S),

@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final
+from typing import Final
 
 from sharequeue.protocol.errors import ResourceNotFound, UnknownTopicOrPartition
 from sharequeue.protocol.types import MAX_SCHEDULES
-from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.locked_append import Inserted, LockedAppend
+from sharequeue_gateway.record_log.locked_append import LockedAppend, Together
 from sharequeue_gateway.record_log.log import PartitionAppend
 from sharequeue_gateway.record_log.scheduled import schedule_store
 from sharequeue_gateway.record_log.scheduled.cron_times import CronTimes
-from sharequeue_gateway.record_log.scheduled.schedule_store import DueSchedule, Schedule
+from sharequeue_gateway.record_log.scheduled.schedule_store import Schedule
 from sharequeue_http.forms.errors import Throttled
 
 AT_ONCE: Final = 10
@@ -28,10 +27,9 @@ _HEADERS: Final = b',"headers":{"%b":' % NAME_HEADER.encode()
 class ScheduleLog:
     """Schedules. Each method may raise StorageError."""
 
-    def __init__(self, database: LogDatabase, locked_append: LockedAppend, deadline_s: float) -> None:
+    def __init__(self, database: LogDatabase, locked_append: LockedAppend) -> None:
         self._database = database
         self._locked_append = locked_append
-        self._deadline_s = deadline_s
 
     async def put(self, topic_id: str, schedule: Schedule) -> tuple[Schedule, int]:
         """Store a schedule in place of one with its name. Its next time stays if its times stay.
@@ -40,7 +38,8 @@ class ScheduleLog:
         UnknownTopicOrPartition: the topic is deleted; Throttled: the topic has MAX_SCHEDULES.
         """
         times = CronTimes(schedule.cron, schedule.time_zone)
-        async with self._transaction() as connection:
+        async with self._together() as together:
+            connection = together.connection
             now_ms, before = await schedule_store.find(connection, topic_id, schedule.name, lock=True)
             room, deleted = await schedule_store.may_add(connection, topic_id, MAX_SCHEDULES)
             if deleted:
@@ -61,21 +60,20 @@ class ScheduleLog:
 
         Returns: as `put`, and the offset of the record. Raises: ResourceNotFound.
         """
-        inserted: Inserted = []
-        async with self._transaction() as connection:
+        async with self._together() as together:
+            connection = together.connection
             now_ms, found = await schedule_store.find(connection, topic_id, name, lock=True)
             schedule = _there(found, name)
             if run:
                 append = PartitionAppend(topic_id, schedule.partition, _tails(schedule, [now_ms], now_ms), now_ms)
-                inserted = await self._locked_append.insert(connection, [append], store.new_append_id(), [])
+                await together.insert([append])
             if paused is not None and paused != schedule.paused:
                 next_at_ms = schedule.next_at_ms
                 if not paused:
                     next_at_ms = CronTimes(schedule.cron, schedule.time_zone).after(now_ms)
                 schedule = schedule._replace(paused=paused, next_at_ms=next_at_ms)
                 await schedule_store.put(connection, topic_id, schedule)
-        self._locked_append.publish(inserted)
-        return schedule, schedule.next_at_ms - now_ms, inserted[0][1].base_offset if run else None
+        return schedule, schedule.next_at_ms - now_ms, together.inserted[0][1].base_offset if run else None
 
     async def get(self, topic_id: str, name: str) -> Schedule:
         """Raises: ResourceNotFound."""
@@ -88,32 +86,25 @@ class ScheduleLog:
             raise _missing(name)
 
     async def make_due(self) -> int:
-        """Make the records of some schedules whose time has come; a schedule of a deleted topic is deleted.
+        """Make the records of some schedules whose time has come.
 
         Returns: how many schedules it has advanced. Those that another gateway has locked are left to it.
         """
-        async with self._transaction() as connection:
-            now_ms, due = await schedule_store.lock_due(connection, AT_ONCE)
+        async with self._together() as together:
+            now_ms, due = await schedule_store.lock_due(together.connection, AT_ONCE)
             if not due:
                 return 0
             appends, advanced = _records(due, now_ms)
-            inserted: Inserted = []
-            if appends:
-                inserted = await self._locked_append.insert(connection, appends, store.new_append_id(), [])
-            if advanced:
-                await schedule_store.advance(connection, advanced)
-            for row in due:
-                if row.gone:
-                    await schedule_store.delete(connection, row.topic_id, row.schedule.name)
-        self._locked_append.publish(inserted)
-        return len(advanced) + sum(row.gone for row in due)
+            await together.insert(appends)
+            await schedule_store.advance(together.connection, advanced)
+        return len(advanced)
 
-    def _transaction(self) -> AbstractAsyncContextManager[Any]:
-        return self._database.transaction(self._deadline_s, "the schedule cannot be used")
+    def _together(self) -> AbstractAsyncContextManager[Together]:
+        return self._locked_append.together("the schedule cannot be used")
 
 
 def _records(
-    due: Sequence[DueSchedule], now_ms: int
+    due: Sequence[tuple[str, Schedule]], now_ms: int
 ) -> tuple[list[PartitionAppend], list[tuple[str, str, int, int | None]]]:
     """An append for each partition of due schedules, and the next and last time of each schedule.
 
@@ -122,8 +113,8 @@ def _records(
     tails: dict[tuple[str, int], list[bytes]] = {}
     advanced: list[tuple[str, str, int, int | None]] = []
     records, size = RECORDS_AT_ONCE, BYTES_AT_ONCE
-    for topic_id, gone, schedule in due:
-        if gone or (tails and len(schedule.tail) > size) or not records:
+    for topic_id, schedule in due:
+        if (tails and len(schedule.tail) > size) or not records:
             continue
         most = min(records, max(1, size // len(schedule.tail)))
         cron_times = CronTimes(schedule.cron, schedule.time_zone)

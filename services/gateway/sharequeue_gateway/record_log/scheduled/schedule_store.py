@@ -22,14 +22,6 @@ class Schedule(NamedTuple):
     tail: bytes = b""
 
 
-class DueSchedule(NamedTuple):
-    """`gone`: its topic is deleted."""
-
-    topic_id: str
-    gone: bool
-    schedule: Schedule
-
-
 async def find(connection: Connection, topic_id: str, name: str, *, lock: bool = False) -> tuple[int, Schedule | None]:
     """PostgreSQL's time, and a schedule. `lock`: for this transaction."""
     now_ms: int = await connection.fetchval(f"SELECT {NOW_MS}")
@@ -77,20 +69,19 @@ async def list_all(connection: Connection, topic_id: str) -> list[Schedule]:
     return [Schedule(*row) for row in rows]
 
 
-async def lock_due(connection: Connection, most: int) -> tuple[int, list[DueSchedule]]:
-    """Lock schedules whose time has come, and skip those that another gateway has locked. Returns: PostgreSQL's time
-    before them, and the schedules."""
+async def lock_due(connection: Connection, most: int) -> tuple[int, list[tuple[str, Schedule]]]:
+    """Lock schedules whose time has come, and skip those that another gateway has locked, and those of deleted
+    topics. Returns: PostgreSQL's time before them; the topic id of each, and the schedule."""
     now_ms: int = await connection.fetchval(f"SELECT {NOW_MS}")
     rows = await connection.fetch(
-        f"""SELECT s.topic_id, EXISTS (
-              SELECT FROM log.partitions p WHERE p.topic_id = s.topic_id AND p.partition = s.partition AND p.deleted),
-              {_COLUMNS}, tail
-            FROM log.schedules s WHERE NOT paused AND next_at_ms <= $1
+        f"""SELECT s.topic_id, {_COLUMNS}, tail FROM log.schedules s
+            WHERE NOT paused AND next_at_ms <= $1 AND NOT EXISTS (
+              SELECT FROM log.partitions p WHERE p.topic_id = s.topic_id AND p.partition = s.partition AND p.deleted)
             ORDER BY next_at_ms LIMIT $2 FOR UPDATE OF s SKIP LOCKED""",
         now_ms,
         most,
     )
-    return now_ms, [DueSchedule(str(row[0]), row[1], Schedule(*row[2:])) for row in rows]
+    return now_ms, [(str(row[0]), Schedule(*row[1:])) for row in rows]
 
 
 async def advance(connection: Connection, schedules: Sequence[tuple[str, str, int, int | None]]) -> None:

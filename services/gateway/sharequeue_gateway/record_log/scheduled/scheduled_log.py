@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.types import MAX_CANCELLED, MAX_SCHEDULE_MS
-from sharequeue_gateway.record_log import store, unique_log
+from sharequeue_gateway.record_log import unique_log
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.locked_append import Inserted, LockedAppend, answer_of, keep_answer
+from sharequeue_gateway.record_log.locked_append import LockedAppend, Together
 from sharequeue_gateway.record_log.log import IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.scheduled import scheduled_store
 from sharequeue_gateway.record_log.scheduled.scheduled_store import Due, Row, Sizes
@@ -30,13 +30,6 @@ class NewRow(NamedTuple):
     tail: bytes
 
 
-class Moved(NamedTuple):
-    """The result of one move. `removed`: due records of deleted topics. Both 0: another gateway moves what is due."""
-
-    records: int
-    removed: int
-
-
 @dataclass(eq=False)
 class ScheduledLog:
     """Scheduled records. Each method may raise StorageError.
@@ -48,7 +41,6 @@ class ScheduledLog:
 
     _database: LogDatabase
     _locked_append: LockedAppend
-    _deadline_s: float
     _most_records: int
     _most_bytes: int
 
@@ -69,28 +61,28 @@ class ScheduledLog:
         Raises: UnknownTopicOrPartition: the topic is deleted; InvalidRequest (422): too far ahead; Throttled: the topic
             has too many.
         """
-        async with self._database.transaction(self._deadline_s, "records cannot be scheduled") as connection:
-            if key is not None and (first := await answer_of(connection, key)) is not None:
-                await store.wait_for_standby(connection)
-                return first.answer or b"", None
+        due_in_ms = 0
+
+        async def make(together: Together) -> bytes:
+            nonlocal due_in_ms
+            connection = together.connection
             now_ms, there, deleted = await scheduled_store.look(connection, topic_id)
             if deleted:
                 raise UnknownTopicOrPartition("the topic was deleted")
             self._check_room(there, records)
             rows = _rows(records, now_ms)
-            added = Sizes(0, 0)
+            due_in_ms = min(row.deliver_at_ms for row in rows) - now_ms
 
             async def insert(new: Sequence[Row]) -> list[UniquePlace]:
-                nonlocal added
-                added = Sizes(len(new), sum(len(row.tail) for row in new))
                 await scheduled_store.insert(connection, topic_id, new)
+                added = Sizes(len(new), sum(len(row.tail) for row in new))
+                await scheduled_store.count(connection, {topic_id: added})
                 return [UniquePlace(row.partition, NO_OFFSET, row.schedule_id, row.deliver_at_ms) for row in new]
 
-            body = answer(await (insert(rows) if rule is None else store_new(connection, topic_id, rows, rule, insert)))
-            if key is not None:
-                await keep_answer(connection, key._replace(answer=lambda _: body), ())
-            await scheduled_store.count(connection, {topic_id: added})
-        return body, min(row.deliver_at_ms for row in rows) - now_ms
+            return answer(await (insert(rows) if rule is None else store_new(connection, topic_id, rows, rule, insert)))
+
+        body, repeated = await self._locked_append.once("records cannot be scheduled", key, make)
+        return body, None if repeated else due_in_ms
 
     def _check_room(self, there: Sizes, records: Sequence[NewRow]) -> None:
         added = sum(len(record.tail) for record in records)
@@ -106,31 +98,27 @@ class ScheduledLog:
                     retry_after_s=10,
                 )
 
-    async def move(self) -> Moved:
-        """Move some due records into the log. A record that another gateway moves now is left to it."""
-        failed = "scheduled records cannot enter the log"
-        async with self._database.transaction(self._deadline_s, failed) as connection:
+    async def move(self) -> int:
+        """Move some due records into the log. Returns: how many; 0: another gateway moves what is due, and those of
+        deleted topics are left to the purge."""
+        async with self._locked_append.together("scheduled records cannot enter the log") as together:
+            connection = together.connection
             now_ms, due = await scheduled_store.take_due(connection, MOVED_AT_ONCE, MOVED_BYTES)
             if not due:
-                return Moved(0, 0)
-            stays = [row for row in due if not row.gone]
-            appends = appends_of(stays, now_ms)
-            inserted: Inserted = []
-            if appends:
-                keyed = [(row.topic_id, row.key_digest, row.schedule_id) for row in stays if row.key_digest]
-                unique = await unique_log.lock(connection, keyed) if keyed else ()
-                inserted = await self._locked_append.insert(connection, appends, store.new_append_id(), [])
-                if unique:
-                    offsets = offsets_of(inserted, [(row.topic_id, row.partition) for row in stays])
-                    places = [
-                        (row.topic_id, row.key_digest or b"", offset)
-                        for row, offset in zip(stays, offsets, strict=True)
-                        if row.schedule_id in unique
-                    ]
-                    await unique_log.enter(connection, places)
-                await scheduled_store.count(connection, scheduled_store.sizes_by_topic(stays))
-        self._locked_append.publish(inserted)
-        return Moved(len(stays), len(due) - len(stays))
+                return 0
+            keyed = [(row.topic_id, row.key_digest, row.schedule_id) for row in due if row.key_digest]
+            unique = await unique_log.lock(connection, keyed) if keyed else ()
+            inserted = await together.insert(appends_of(due, now_ms))
+            if unique:
+                offsets = offsets_of(inserted, [(row.topic_id, row.partition) for row in due])
+                places = [
+                    (row.topic_id, row.key_digest or b"", offset)
+                    for row, offset in zip(due, offsets, strict=True)
+                    if row.schedule_id in unique
+                ]
+                await unique_log.enter(connection, places)
+            await scheduled_store.count(connection, scheduled_store.sizes_by_topic(due))
+        return len(due)
 
     async def cancel(self, topic_id: str, which: Sequence[str] | bytes) -> list[str]:
         """Cancel records of a topic, at most MAX_CANCELLED. `which`: their ids, or the digest of their key.

@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A record that a move has taken. `gone`: its topic is deleted."""
+    """A record that a move has taken."""
 
     topic_id: str
     partition: int
@@ -35,7 +35,6 @@ class Due(NamedTuple):
     schedule_id: uuid.UUID
     key_digest: bytes | None
     tail: bytes
-    gone: bool
 
 
 class Sizes(NamedTuple):
@@ -115,23 +114,24 @@ async def total(connection: Connection) -> int:
 
 
 async def take_due(connection: Connection, most: int, most_bytes: int) -> tuple[int, list[Due]]:
-    """Delete due records, the longest due first, and skip those that another transaction has locked.
+    """Delete due records, the longest due first, and skip those that another transaction has locked, and those of
+    deleted topics.
 
     Returns: PostgreSQL's time before them, and the records in the order of their times.
     """
     now_ms: int = await connection.fetchval(f"SELECT {NOW_MS}")
     rows = await connection.fetch(
         """WITH due AS MATERIALIZED (
-             SELECT schedule_id, deliver_at_ms, bytes FROM log.scheduled_records
-             WHERE deliver_at_ms <= $1 ORDER BY deliver_at_ms, schedule_id LIMIT $2 FOR UPDATE SKIP LOCKED),
+             SELECT schedule_id, deliver_at_ms, bytes FROM log.scheduled_records s
+             WHERE deliver_at_ms <= $1 AND NOT EXISTS (
+               SELECT FROM log.partitions p WHERE p.topic_id = s.topic_id AND p.partition = s.partition AND p.deleted)
+             ORDER BY deliver_at_ms, schedule_id LIMIT $2 FOR UPDATE OF s SKIP LOCKED),
            taken AS MATERIALIZED (
              SELECT schedule_id FROM (
                SELECT schedule_id, sum(bytes) OVER (ORDER BY deliver_at_ms, schedule_id) - bytes AS before FROM due) d
              WHERE before < $3)
            DELETE FROM log.scheduled_records s USING taken WHERE s.schedule_id = taken.schedule_id
-           RETURNING s.topic_id, s.partition, s.deliver_at_ms, s.schedule_id, s.key_digest, s.tail, EXISTS (
-             SELECT FROM log.partitions p
-             WHERE p.topic_id = s.topic_id AND p.partition = s.partition AND p.deleted)""",
+           RETURNING s.topic_id, s.partition, s.deliver_at_ms, s.schedule_id, s.key_digest, s.tail""",
         now_ms,
         most,
         most_bytes,
@@ -206,22 +206,6 @@ async def list_due(connection: Connection, after: tuple[int, str, str], most: in
         most,
     )
     return [NextDue(str(row[0]), row[1], row[2], str(row[3]), row[4], row[5], row[6]) for row in rows]
-
-
-async def remove_of_deleted(connection: Connection, at_once: int) -> int:
-    """Remove some scheduled records of deleted topics, and their counts. Returns: how many."""
-    removed: int = await connection.fetchval(
-        """WITH deleted AS MATERIALIZED (SELECT DISTINCT topic_id FROM log.partitions WHERE deleted_at IS NOT NULL),
-           gone AS MATERIALIZED (
-             SELECT s.schedule_id FROM deleted d CROSS JOIN LATERAL (
-               SELECT schedule_id FROM log.scheduled_records s WHERE s.topic_id = d.topic_id LIMIT $1) s LIMIT $1),
-           removed AS (
-             DELETE FROM log.scheduled_records s USING gone WHERE s.schedule_id = gone.schedule_id RETURNING 1),
-           uncounted AS (DELETE FROM log.scheduled_counts c USING deleted d WHERE c.topic_id = d.topic_id)
-           SELECT count(*) FROM removed""",
-        at_once,
-    )
-    return removed
 
 
 def sizes_by_topic(rows: Iterable[Due]) -> dict[str, Sizes]:
