@@ -133,13 +133,6 @@ def _dead_letters() -> None:
             leader_epoch int NOT NULL,
             PRIMARY KEY (group_id, topic_id, partition)
         ) WITH (fillfactor = 50);
-        CREATE TABLE log.open_dead_letter_counts (
-            group_id text NOT NULL,
-            topic_id uuid NOT NULL,
-            partition int NOT NULL,
-            records bigint NOT NULL,
-            PRIMARY KEY (group_id, topic_id, partition)
-        ) WITH (fillfactor = 50);
         CREATE TABLE log.dead_letter_sources (
             topic_id uuid NOT NULL,
             partition int NOT NULL,
@@ -161,6 +154,7 @@ def _dead_letters() -> None:
         ON log.dead_letter_sources (letter_topic_id, letter_partition, letter_offset);
         CREATE INDEX dead_letter_sources_open
         ON log.dead_letter_sources (letter_topic_id, letter_partition, group_id, letter_offset) WHERE open;
+        CREATE INDEX dead_letter_sources_of_group ON log.dead_letter_sources (group_id, topic_id, partition) WHERE open;
         CREATE INDEX dead_letter_sources_parked
         ON log.dead_letter_sources (group_id, topic_id, partition, record_offset, delivery_count)
         WHERE record IS NOT NULL;

@@ -21,6 +21,9 @@ def _backlogs(of_groups: str) -> str:
       FROM log.readers r JOIN read USING (topic_id, partition) WHERE {of_groups})"""
 
 
+_LETTERS: Final = """
+    WITH letters AS (
+      SELECT group_id, topic_id, count(*) AS records FROM log.dead_letter_sources WHERE open GROUP BY group_id, topic_id)"""
 _OF_ALL: Final = _backlogs("true")
 _OF_SOME: Final = _backlogs("r.group_id = ANY($2)")
 
@@ -60,7 +63,7 @@ async def backlogs(connection: Connection, most_pairs: int) -> Backlogs:
 
 async def open_letters(connection: Connection, most_pairs: int) -> Backlogs:
     """The open dead letters of all groups by the topic of their records, the most first."""
-    return await _largest(connection, "", "log.open_dead_letter_counts WHERE records > 0", most_pairs)
+    return await _largest(connection, _LETTERS, "letters", most_pairs)
 
 
 async def _largest(connection: Connection, with_: str, source: str, most_pairs: int) -> Backlogs:
@@ -83,7 +86,7 @@ async def of_groups(connection: Connection, group_ids: Sequence[str]) -> dict[st
     rows = await connection.fetch(
         f"""{_OF_SOME}
             SELECT g.group_id, (SELECT coalesce(sum(records), 0)::bigint FROM backlogs b WHERE b.group_id = g.group_id),
-              (SELECT coalesce(sum(records), 0)::bigint FROM log.open_dead_letter_counts c WHERE c.group_id = g.group_id)
+              (SELECT count(*) FROM log.dead_letter_sources d WHERE d.group_id = g.group_id AND d.open)
             FROM unnest($2::text[]) AS g(group_id) LIMIT $1""",
         len(group_ids),
         group_ids,

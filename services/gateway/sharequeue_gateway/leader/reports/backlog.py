@@ -2,7 +2,7 @@
 
     log.readers (floors) ──────────────┐
     log.partitions (ends) ─────────────┼─ every 15 s, at the gateway that the name "metrics" falls to ──▶ gauges
-    log.open_dead_letter_counts ───────┘                                                 by group and topic
+    log.dead_letter_sources (open) ────┘                                                 by group and topic
 
 A floor is how far a group has durably finished a partition. It is raised every ten seconds, so a backlog is up to 25 s
 old, and counts records that are finished behind an unfinished one. Open dead letters are exact, and up to 15 s old.

@@ -7,14 +7,10 @@ when the dead letter leaves its topic; of a deleted topic, the purge removes it 
 dead-letter topic change under its lock. A parked dead letter has no place in a topic: PARKED is its offset. Its row has
 its record, and goes when it is closed.
 
-`log.open_dead_letter_counts` has how many each share-partition has, parked ones included: they are counted, not
-searched. Both change in the transaction that writes, closes, removes or parks the dead letters, so a crash leaves no
-wrong count. Counts come last, in the order of their keys.
-
 `keeps`: the dead letter is open and has no copy, so cleaning keeps the record, until it leaves the log otherwise.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -31,7 +27,7 @@ async def point(
     """Dead letters of one share-partition are written, and open. `letters`: topic id, partition and offset of each;
     none: they are parked."""
     parked = [(*row.source[1:], PARKED, row.cause, row.tail) for row in rows]
-    status: str = await connection.execute(
+    await connection.execute(
         """INSERT INTO log.dead_letter_sources
              (group_id, topic_id, partition, record_offset, delivery_count, keeps,
               letter_topic_id, letter_partition, letter_offset, cause, record)
@@ -41,7 +37,6 @@ async def point(
         *columns_of([(*row.source, row.offset, row.delivery_count, not row.copied) for row in rows], 6),
         *columns_of([(*letter, None, None) for letter in letters] or parked, 5),
     )
-    await _add(connection, rows[0].source, rows_in(status))
 
 
 class Pointer(NamedTuple):
@@ -68,15 +63,13 @@ async def pointers(connection: Connection, source: SharePartitionKey, offsets: S
 
 
 async def close(connection: Connection, keys: Sequence[DeadLetterKey]) -> None:
-    """Dead letters are closed. `keys`: the place of each in its topic, or of the record of a parked one.
-    Call it last in a transaction."""
-    rows: list[Any] = await connection.fetch(
+    """Dead letters are closed. `keys`: the place of each in its topic, or of the record of a parked one."""
+    await connection.execute(
         """UPDATE log.dead_letter_sources s SET open = false, keeps = false
            FROM unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[])
              AS t(group_id, topic_id, partition, letter_offset)
            WHERE s.open AND s.letter_topic_id = t.topic_id AND s.letter_partition = t.partition
-             AND s.letter_offset = t.letter_offset AND s.group_id = t.group_id
-           RETURNING s.group_id, s.topic_id, s.partition""",
+             AND s.letter_offset = t.letter_offset AND s.group_id = t.group_id""",
         *columns_of([(*key.source, key.offset) for key in keys if not key.delivery_count], 4),
     )
     parked: defaultdict[SharePartitionKey, list[tuple[int, int]]] = defaultdict(list)
@@ -84,17 +77,14 @@ async def close(connection: Connection, keys: Sequence[DeadLetterKey]) -> None:
         if key.delivery_count:
             parked[key.source].append((key.offset, key.delivery_count))
     for source, letters in parked.items():  # joined with the table, they are compared with all of the source's rows
-        rows += await connection.fetch(
+        await connection.execute(
             """DELETE FROM log.dead_letter_sources
                WHERE group_id = $1 AND topic_id = $2 AND partition = $3 AND record IS NOT NULL
                  AND record_offset = ANY($4::bigint[])
-                 AND (record_offset, delivery_count) IN (SELECT * FROM unnest($4::bigint[], $5::int[]))
-               RETURNING group_id, topic_id, partition""",
+                 AND (record_offset, delivery_count) IN (SELECT * FROM unnest($4::bigint[], $5::int[]))""",
             *source,
             *columns_of(letters, 2),
         )
-    fewer = Counter(SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows)
-    await _subtract(connection, fewer)
 
 
 async def finished_by(
@@ -152,45 +142,36 @@ async def leave(connection: Connection, topic_id: str, log_starts: Mapping[int, 
 
 
 async def remove(connection: Connection, letter_topic_id: str, ranges: Mapping[int, Sequence[tuple[int, int]]]) -> None:
-    """Dead letters have left their topic. `ranges`: by partition, first and last offsets. Call it last in a
-    transaction. The ranges are looked up one by one: joined with the table, they are compared with each of its rows."""
-    fewer: Counter[SharePartitionKey] = Counter()
+    """Dead letters have left their topic. `ranges`: by partition, first and last offsets. They are looked up one by
+    one: joined with the table, they are compared with each of its rows."""
     for partition, of_partition in ranges.items():
-        rows = await connection.fetch(
-            """WITH gone AS (
-                 DELETE FROM log.dead_letter_sources
-                 WHERE letter_topic_id = $1 AND letter_partition = $2 AND letter_offset = ANY(ARRAY(
-                   SELECT s.letter_offset FROM unnest($3::bigint[], $4::bigint[]) AS t(first_offset, last_offset)
-                   CROSS JOIN LATERAL (
-                     SELECT letter_offset FROM log.dead_letter_sources
-                     WHERE letter_topic_id = $1 AND letter_partition = $2
-                       AND letter_offset >= t.first_offset AND letter_offset <= t.last_offset
-                     ORDER BY letter_offset OFFSET 0) s))
-                 RETURNING group_id, topic_id, partition, open)
-               SELECT group_id, topic_id, partition, count(*) FROM gone WHERE open GROUP BY 1, 2, 3""",
+        await connection.execute(
+            """DELETE FROM log.dead_letter_sources
+               WHERE letter_topic_id = $1 AND letter_partition = $2 AND letter_offset = ANY(ARRAY(
+                 SELECT s.letter_offset FROM unnest($3::bigint[], $4::bigint[]) AS t(first_offset, last_offset)
+                 CROSS JOIN LATERAL (
+                   SELECT letter_offset FROM log.dead_letter_sources
+                   WHERE letter_topic_id = $1 AND letter_partition = $2
+                     AND letter_offset >= t.first_offset AND letter_offset <= t.last_offset
+                   ORDER BY letter_offset OFFSET 0) s))""",
             letter_topic_id,
             partition,
             *columns_of(of_partition, 2),
         )
-        fewer.update({SharePartitionKey(row[0], str(row[1]), row[2]): row[3] for row in rows})
-    await _subtract(connection, fewer)
 
 
 async def remove_deleted(connection: Connection, at_once: int, _: int) -> int:
     """Remove some dead letters of deleted topics: a stage of the purge. Returns: how many."""
-    async with connection.transaction():
-        rows = await connection.fetch(
-            """DELETE FROM log.dead_letter_sources WHERE ctid = ANY(ARRAY(
-                 SELECT s.ctid FROM log.partitions p CROSS JOIN LATERAL (
-                   SELECT ctid FROM log.dead_letter_sources
-                   WHERE letter_topic_id = p.topic_id AND letter_partition = p.partition AND letter_offset >= 0
-                   ORDER BY letter_offset LIMIT $1 FOR UPDATE SKIP LOCKED) s
-                 WHERE p.trimmed_at IS NOT NULL AND p.deleted LIMIT $1))
-               RETURNING group_id, topic_id, partition, open""",
-            at_once,
-        )
-        await _subtract(connection, Counter(SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows if row[3]))
-    return len(rows)
+    status: str = await connection.execute(
+        """DELETE FROM log.dead_letter_sources WHERE ctid = ANY(ARRAY(
+             SELECT s.ctid FROM log.partitions p CROSS JOIN LATERAL (
+               SELECT ctid FROM log.dead_letter_sources
+               WHERE letter_topic_id = p.topic_id AND letter_partition = p.partition AND letter_offset >= 0
+               ORDER BY letter_offset LIMIT $1 FOR UPDATE SKIP LOCKED) s
+             WHERE p.trimmed_at IS NOT NULL AND p.deleted LIMIT $1))""",
+        at_once,
+    )
+    return rows_in(status)
 
 
 async def parked_counts(connection: Connection, group_id: str) -> dict[TopicIdPartition, Parked]:
@@ -206,44 +187,11 @@ async def parked_counts(connection: Connection, group_id: str) -> dict[TopicIdPa
     return {(str(row[0]), row[1]): Parked(row[2], row[3]) for row in rows}
 
 
-# Counts of what is open
-
-
-async def _add(connection: Connection, source: SharePartitionKey, records: int) -> None:
-    """More dead letters of a share-partition are open."""
-    await connection.execute(
-        """INSERT INTO log.open_dead_letter_counts AS c (group_id, topic_id, partition, records) VALUES ($1, $2, $3, $4)
-           ON CONFLICT (group_id, topic_id, partition) DO UPDATE SET records = c.records + excluded.records""",
-        *source,
-        records,
-    )
-
-
-async def _subtract(connection: Connection, fewer: Mapping[SharePartitionKey, int]) -> None:
-    """Fewer dead letters of these share-partitions are open. Call it once in a transaction, and last."""
-    keys = sorted(fewer)
-    if not keys:
-        return
-    columns = columns_of(keys, 3)
-    await connection.execute(
-        """SELECT FROM log.open_dead_letter_counts JOIN unnest($1::text[], $2::uuid[], $3::int[])
-             AS t(group_id, topic_id, partition) USING (group_id, topic_id, partition)
-           ORDER BY group_id COLLATE "C", topic_id, partition FOR UPDATE OF open_dead_letter_counts""",
-        *columns,
-    )
-    await connection.execute(
-        """UPDATE log.open_dead_letter_counts c SET records = greatest(c.records - t.fewer, 0)
-           FROM unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[]) AS t(group_id, topic_id, partition, fewer)
-           WHERE c.group_id = t.group_id AND c.topic_id = t.topic_id AND c.partition = t.partition""",
-        *columns,
-        [fewer[key] for key in keys],
-    )
-
-
 async def open_counts(connection: Connection, group_id: str) -> dict[TopicIdPartition, int]:
     """The open dead letters of a group, by the partition of their records."""
     rows = await connection.fetch(
-        "SELECT topic_id, partition, records FROM log.open_dead_letter_counts WHERE group_id = $1 AND records > 0",
+        """SELECT topic_id, partition, count(*) FROM log.dead_letter_sources WHERE group_id = $1 AND open
+           GROUP BY topic_id, partition""",
         group_id,
     )
     return {(str(row[0]), row[1]): row[2] for row in rows}

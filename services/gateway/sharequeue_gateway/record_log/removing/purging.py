@@ -28,7 +28,6 @@ TABLES: Final = (
     "dead_letter_writers",
     "readers",
     "dead_letter_sources",
-    "open_dead_letter_counts",
     "aborted_transactions",
 )
 """Tables of other modules with rows of a topic, which go with it."""
