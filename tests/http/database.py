@@ -84,7 +84,7 @@ def refused_dead_letters(database_url: str, group: str, *offsets: int) -> Iterat
     )
     sql(
         database_url,
-        f"""CREATE TRIGGER refuse_{group} BEFORE INSERT ON log.dead_letter_keys
+        f"""CREATE TRIGGER refuse_{group} BEFORE INSERT ON log.dead_letter_sources
             FOR EACH ROW EXECUTE FUNCTION log.refuse_{group}()""",
     )
     sql(

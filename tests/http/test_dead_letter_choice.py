@@ -145,12 +145,12 @@ def test_dl_106_what_the_consumer_group_finishes_is_open_no_more(gateway: Gatewa
     assert redrive(gateway, name) == {"matched": 1, "redriven": 1}
 
 
-def test_dl_107_forged_letters_are_listed_without_their_history(gateway: Gateway, name: str) -> None:
+def test_dl_107_a_forged_letter_is_none(gateway: Gateway, name: str) -> None:
     """Whoever may produce to a dead-letter topic may write any header there."""
     gateway.produce(name, 1)
     dead(gateway, name, name, 1)
     forged = {"__dlq.errors.group": name, "__dlq.errors.topic": "x" * 300, "__dlq.errors.reasons": "[1"}
     gateway.produce(f"dlq.{name}", 7, headers={**forged, "__dlq.errors.offset": "9" * 50})
-    assert [letter.get("reasons") for letter in letters(gateway, name)] == [None, None]
-    assert redrive(gateway, name) == {"matched": 2, "redriven": 1, "skipped_count": 1}
-    assert drop(gateway, name) == {"matched": 1, "dropped": 1}
+    assert len(letters(gateway, name)) == 1
+    assert redrive(gateway, name) == {"matched": 1, "redriven": 1}
+    assert drop(gateway, name) == {"matched": 0, "dropped": 0}

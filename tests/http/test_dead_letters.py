@@ -59,19 +59,6 @@ def test_a_dead_letter_is_no_part_of_the_transaction_of_its_client(gateway: Gate
     assert sources(good(page)["records"]) == [1, 2]
 
 
-def test_idempotency_keys_of_dead_letters_are_removed_after_archiving(
-    gateway: Gateway, name: str, shared_database: str
-) -> None:
-    gateway.produce(name, *range(10))
-    gateway.acquire(name, name)
-    for first in (0, 5):
-        reject(gateway, name, first, first + 4)
-        wait_until(lambda end=first + 5: gateway.window(name, name)[0] == end)
-    gateway.letters(f"dlq.{name}", 10)
-    keys = "SELECT count(*) FROM log.dead_letter_keys WHERE group_id = $1"
-    wait_until(lambda: sql(shared_database, keys, name) == [(0,)])
-
-
 def test_a_dead_letter_topic_that_is_not_there_yet_says_when_it_is_made(gateway: Gateway, name: str) -> None:
     answer = gateway.http.get(f"/v1/topics/dlq.{name}/partitions/0/records")
     assert (answer.status_code, answer.json()["code"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")

@@ -10,14 +10,13 @@ import msgspec
 import pytest
 from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.compression import Compression
-from sharequeue_gateway.record_log.dead_letters import dead_letter_log
+from sharequeue_gateway.record_log.dead_letters import dead_letter_log, dead_letter_sources
 from sharequeue_gateway.record_log.log import AppendResult, OffsetOutOfRange, Offsets
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import purging, trimming
 
 from sharequeue.protocol.errors import NotLeaderOrFollower, StorageError, UnknownTopicOrPartition
-from sharequeue.protocol.types import OffsetRange
 from tests.core.sparse_batches import sparse
 from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.record_log_suite import key_of
@@ -270,15 +269,19 @@ async def test_a_repeated_dead_letter_is_written_once(module_database: str) -> N
         PostgresRecordLogs(module_database).open(listener=heard) as first,
         PostgresRecordLogs(module_database).open() as second,
     ):
-        await first.dead_letters.append(target, 0, [dead_letter(source, 0), dead_letter(source, 1)])
+        await first.dead_letters.append(target, 0, [dead_letter(source, 0), dead_letter(source, 1)], leader_epoch=1)
         assert heard.take_changes() == [(target, 0)]
-        await second.dead_letters.append(target, 0, [dead_letter(source, offset) for offset in (1, 2)])
+        await second.dead_letters.append(target, 0, [dead_letter(source, offset) for offset in (1, 2)], leader_epoch=1)
         await asyncio.gather(
-            *(log.dead_letters.append(target, 0, [dead_letter(source, 3)]) for log in (first, second) * 3)
+            *(
+                log.dead_letters.append(target, 0, [dead_letter(source, 3)], leader_epoch=1)
+                for log in (first, second) * 3
+            )
         )
-        await first.dead_letters.append(target, 0, [dead_letter(source, 0), dead_letter(source, 1)])
+        await first.dead_letters.append(target, 0, [dead_letter(source, 0), dead_letter(source, 1)], leader_epoch=1)
         assert await read_all(first, target) == [["g", offset, 5] for offset in range(4)]
-        await first.dead_letters.append(target, 0, [dead_letter(source, 0, 6), dead_letter(source, 0, group_id="h")])
+        for other in (dead_letter(source, 0, 6), dead_letter(source, 0, group_id="h")):
+            await first.dead_letters.append(target, 0, [other], leader_epoch=1)
         assert await read_all(second, target, offset=4) == [["g", 0, 6], ["h", 0, 5]]
 
 
@@ -288,33 +291,28 @@ async def test_a_refused_dead_letter_can_be_written_later(module_database: str) 
         await append(log, gone, "x")
         await log.delete_topic(gone, 1)
         with pytest.raises(UnknownTopicOrPartition):
-            await log.dead_letters.append(gone, 0, [dead_letter(source, 0)])
-        await log.dead_letters.append(target, 0, [dead_letter(source, 0)])
+            await log.dead_letters.append(gone, 0, [dead_letter(source, 0)], leader_epoch=1)
+        await log.dead_letters.append(target, 0, [dead_letter(source, 0)], leader_epoch=1)
         assert await read_all(log, target) == [["g", 0, 5]]
 
 
-async def test_a_forgotten_dead_letter_can_be_written_again(module_database: str) -> None:
+async def test_a_record_of_a_later_life_can_die_again(module_database: str) -> None:
     """A record that is delivered again after a reset of the group's offsets may become a dead letter again."""
     source, target = new_topic(), new_topic()
-    key = dead_letter(source, 0).source
     async with PostgresRecordLogs(module_database).open() as log:
-        rows = [dead_letter(source, offset) for offset in range(3)]
-        await log.dead_letters.append(target, 0, rows)
-        await log.dead_letters.forget(key, 0, [OffsetRange(1, 1)])
-        await log.dead_letters.append(target, 0, rows)
-        assert await read_all(log, target) == [["g", offset, 5] for offset in (0, 1, 2, 1)]
-        await log.dead_letters.append(target, 0, [row._replace(state_epoch=1) for row in rows[:1]])
-        assert await read_all(log, target, offset=4) == [["g", 0, 5]]
+        rows = [dead_letter(source, offset) for offset in range(2)]
+        for written in (rows, rows, [row._replace(state_epoch=1) for row in rows[:1]]):
+            await log.dead_letters.append(target, 0, written, leader_epoch=1)
+        assert await read_all(log, target) == [["g", offset, 5] for offset in (0, 1, 0)]
 
 
 async def test_a_later_leaders_dead_letter_fences_earlier_leaders(module_database: str) -> None:
-    """The earlier leader was paused until the later one had archived them and their keys were removed."""
+    """The earlier leader was paused."""
     source, target = new_topic(), new_topic()
     rows = [dead_letter(source, offset) for offset in range(2)]
     async with PostgresRecordLogs(module_database).open() as log:
         await log.dead_letters.append(target, 0, rows[:1], leader_epoch=7)
         await log.dead_letters.append(target, 0, rows, leader_epoch=9)
-        await log.dead_letters.forget(rows[0].source, 0, [OffsetRange(0, 1)])
         with pytest.raises(NotLeaderOrFollower) as refused:
             await log.dead_letters.append(target, 0, rows, leader_epoch=8)
         assert refused.value.definite
@@ -324,7 +322,6 @@ async def test_a_later_leaders_dead_letter_fences_earlier_leaders(module_databas
         assert (source, 0) not in await log.dead_letters.parked_counts("g")
         others = [dead_letter(source, 0, group_id="h")]
         assert await log.dead_letters.append(target, 0, others, leader_epoch=3) == 1, "its writers are others"
-        assert await log.dead_letters.append(target, 0, rows, leader_epoch=9) == 2, "nobody kept their keys"
 
 
 async def test_a_concurrent_earlier_leader_writes_first_or_not_at_all(module_database: str) -> None:
@@ -334,7 +331,7 @@ async def test_a_concurrent_earlier_leader_writes_first_or_not_at_all(module_dat
     async with session(module_database) as earlier, PostgresRecordLogs(module_database).open() as log:
         async with earlier.transaction():
             await dead_letter_log.lead(earlier, rows[0].source, 8)
-            await dead_letter_log.take_keys(earlier, [row.key for row in rows])
+            await dead_letter_sources.point(earlier, rows, [(target, 0, 0)])
             later = asyncio.create_task(log.dead_letters.append(target, 0, rows, leader_epoch=9))
             async with session(module_database) as admin:
                 waits = """SELECT count(*) FROM pg_stat_activity

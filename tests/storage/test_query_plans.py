@@ -47,11 +47,12 @@ INSERT INTO log.outcomes
 INSERT INTO log.unique_keys
   SELECT '{TOPIC}', n::text::bytea, {NEXT_WEEK_MS} + n, 0, n FROM generate_series(1, {KEYS}) n;
 INSERT INTO log.dead_letter_sources
-    (topic_id, partition, record_offset, group_id, delivery_count, letter_topic_id, letter_partition, letter_offset, open)
-  SELECT gen_random_uuid(), 0, n, 'g' || n % 2, 5, '{TOPIC}', 0, n, n > 100 FROM generate_series(1, {KEYS}) n;
+    (topic_id, partition, record_offset, group_id, delivery_count, letter_topic_id, letter_partition, letter_offset, open,
+     state_epoch)
+  SELECT gen_random_uuid(), 0, n, 'g' || n % 2, 5, '{TOPIC}', 0, n, n > 100, 1 FROM generate_series(1, {KEYS}) n;
 INSERT INTO log.dead_letter_sources (topic_id, partition, record_offset, group_id, delivery_count, letter_topic_id,
-    letter_partition, letter_offset, cause, record)
-  SELECT '{uuid.UUID(int=2)}', 0, n, 'p', 5, '{uuid.UUID(int=2)}', 0, -1, 'c', 'r' FROM generate_series(1, {KEYS}) n;
+    letter_partition, letter_offset, cause, record, state_epoch)
+  SELECT '{uuid.UUID(int=2)}', 0, n, 'p', 5, '{uuid.UUID(int=2)}', 0, -1, 'c', 'r', 1 FROM generate_series(1, {KEYS}) n;
 INSERT INTO log.readers (topic_id, partition, group_id, state_epoch, floor) VALUES ('{TOPIC}', 0, 'desk', 1, 120);
 INSERT INTO log.samples SELECT 'g/' || n % 2000, n / 300 * 10000, ARRAY[1,1,1,1,1,1,1,1,1]
   FROM generate_series(1, 200000) n;
@@ -193,6 +194,13 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
     "outcomes to remove": (lambda c: purging.remove_expired("outcomes", c, 10, 0), 20),
     "no unique key to remove": (lambda c: purging.remove_expired("unique_keys", c, 10, 0), 1),
     "close dead letters": (lambda c: dead_letter_sources.close(c, [some_letter(n) for n in range(500, 510)]), 10),
+    "open dead letters": (
+        lambda c: dead_letter_sources.open_of(
+            c, [some_letter(500), some_letter(501), DeadLetterKey(PARKED, CLOSED, 500, 5)]
+        ),
+        10,
+    ),
+    "what became of dead letters": (lambda c: dead_letter_sources.outcomes(c, [some_letter(50), some_letter(500)]), 10),
     "close parked dead letters": (
         lambda c: dead_letter_sources.close(c, [DeadLetterKey(PARKED, CLOSED, n, 5) for n in range(500, 510)]),
         10,

@@ -105,27 +105,12 @@ def _idempotency_keys() -> None:
 
 
 def _dead_letters() -> None:
-    """`dead_letter_keys`: records that have a dead letter. The key of a closed one says how it ended: `new_*` is the
-    place of its redriven record, `consumer_group` the group that finished it in its topic; it was dropped if both are
-    null and `closed_at` is not. `dead_letter_writers`: the last leader epoch that wrote letters of a share-partition.
-    `dead_letter_sources`: each letter, and where its record is. It is `open` until it is closed. `keeps`: cleaning
-    keeps the record, because the open letter has no copy of it. `cause` and `record`: of a letter that its topic
-    refuses, which is parked here."""
+    """`dead_letter_writers`: the last leader epoch that wrote letters of a share-partition. `dead_letter_sources`: each
+    letter, and where its record is. It is `open` until it is closed. The row of a closed one says how it ended: `new_*`
+    is the place of its redriven record, `consumer_group` the group that finished it in its topic; it was dropped if
+    both are null. `keeps`: cleaning keeps the record, because the open letter has no copy of it. `cause` and `record`:
+    of a letter that its topic refuses, which is parked here."""
     execute("""
-        CREATE TABLE log.dead_letter_keys (
-            group_id text NOT NULL,
-            topic_id uuid NOT NULL,
-            partition int NOT NULL,
-            state_epoch int NOT NULL,
-            record_offset bigint NOT NULL,
-            delivery_count int NOT NULL,
-            closed_at timestamptz,
-            consumer_group text,
-            new_topic_id uuid,
-            new_partition int,
-            new_offset bigint,
-            PRIMARY KEY (group_id, topic_id, partition, state_epoch, record_offset, delivery_count)
-        );
         CREATE TABLE log.dead_letter_writers (
             group_id text NOT NULL,
             topic_id uuid NOT NULL,
@@ -146,7 +131,12 @@ def _dead_letters() -> None:
             open boolean NOT NULL DEFAULT true,
             cause text,
             record bytea,
-            noted_at timestamptz NOT NULL DEFAULT now(),
+            state_epoch int NOT NULL,
+            closed_at timestamptz,
+            consumer_group text,
+            new_topic_id uuid,
+            new_partition int,
+            new_offset bigint,
             PRIMARY KEY (topic_id, partition, record_offset, group_id, delivery_count,
                          letter_topic_id, letter_partition, letter_offset)
         );

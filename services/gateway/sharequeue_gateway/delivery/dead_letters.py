@@ -4,9 +4,9 @@ Kafka drops a dead letter that it cannot write; this writer never does. While th
 ARCHIVING and the write is retried. If the topic can never take the dead letter, it is parked in a table of the record
 log.
 
-A dead letter is written once: its key (group, topic id, partition, offset, delivery count) is kept until ARCHIVED is
-durable, so a crash writes none twice. After a leader has written a dead letter of a share-partition, the record log
-refuses those of earlier leaders: a paused gateway may continue at any time.
+A dead letter is written once: the log knows where each one of a delivery is, so a crash writes none twice. After a
+leader has written a dead letter of a share-partition, the record log refuses those of earlier leaders: a paused gateway
+may continue at any time.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from sharequeue.clock import Clock
 from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER
 from sharequeue.protocol.errors import NotLeaderOrFollower, UnknownTopicOrPartition
-from sharequeue.protocol.types import KEPT_REASONS, OffsetRange, SharePartitionKey
+from sharequeue.protocol.types import KEPT_REASONS
 from sharequeue.repeats import DEAD_LETTER
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
@@ -61,14 +61,11 @@ class DeadLetterWriter:
     auto_create_topics: bool
     retry_max_ms: int
     copy_headers: bool
-    _archived: list[tuple[SharePartitionKey, int, DeadLetter]] = field(init=False, default_factory=list)
-    """Ranges that are durably ARCHIVED: the keys of their dead letters can be removed."""
     _written: Tally = field(init=False, default_factory=lambda: Tally(log, logging.WARNING, "dead letters written"))
 
     async def run(self) -> None:
         """Write due dead letters. Runs until it is cancelled."""
         while True:
-            await self._forget_archived()
             self._queue.drop_fenced()
             now_ms = self._clock.now_ms()
             due = [pending for pending in self._queue if pending.next_attempt_at_ms <= now_ms]
@@ -180,17 +177,9 @@ class DeadLetterWriter:
 
     def _archive(self, led: LedSharePartition, letter: DeadLetter) -> None:
         """The dead letters of a range are written: its records become ARCHIVED."""
-        state_epoch = led.machine.state_epoch
         write = led.machine.complete_dead_letter(letter.first_offset, letter.last_offset, self._clock.now_ms())
-        if write is None:
-            return
-
-        def ended(error: ApiError | None) -> None:
-            if error is None:
-                self._archived.append((led.key, state_epoch, letter))
-                self._queue.news.set()
-
-        self._leader.persist(led, write, ended)
+        if write is not None:
+            self._leader.persist(led, write)
 
     async def _store(
         self, led: LedSharePartition, rows: Sequence[DeadLetterRow], destination: KnownTopic | RefusedTopic
@@ -227,21 +216,6 @@ class DeadLetterWriter:
             return first + await self._append(led, rows[middle:], destination)
         metrics.DEAD_LETTERS[led.key.group_id].inc(len(rows))
         return []
-
-    async def _forget_archived(self) -> None:
-        archived, self._archived = self._archived, []
-        by_source: dict[tuple[SharePartitionKey, int], list[OffsetRange]] = {}
-        for source, state_epoch, letter in archived:
-            ranges = by_source.setdefault((source, state_epoch), [])
-            ranges.append(OffsetRange(letter.first_offset, letter.last_offset))
-        for (source, state_epoch), ranges in by_source.items():
-            try:
-                await self._dead_letter_log.forget(source, state_epoch, ranges)
-            except ApiError as error:
-                log.info(
-                    "cannot remove the keys of written dead letters",
-                    extra=fields(group_id=source.group_id, cause=error.detail),
-                )
 
     async def _rows(
         self, led: LedSharePartition, letters: Sequence[DeadLetter], destination: KnownTopic | RefusedTopic

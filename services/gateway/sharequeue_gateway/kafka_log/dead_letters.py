@@ -16,11 +16,10 @@ from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import (
     DeadLetterLog,
-    find_keys,
     lead,
-    letters_of,
     note_written,
-    take_keys,
+    places_of,
+    wanted_of,
 )
 from sharequeue_gateway.record_log.log import DeadLetterRow, PartitionAppend
 from sharequeue_gateway.record_log.store import Connection
@@ -34,9 +33,8 @@ async def note_letters(connection: Connection, intent: Intent, base_offsets: Seq
     rows = _decoder.decode(intent.outcome)
     partition = intent.parts[0].partition
     redriven = intent.kind is Kind.REDRIVEN
-    new = await take_keys(connection, [row.key for row in rows])
     if redriven:
-        await store.lock(connection, [(intent.topic_id, partition), *letters_of(new)])
+        await store.lock(connection, [*places_of(row.key for row in rows) | {(intent.topic_id, partition)}])
     await note_written(connection, intent.topic_id, partition, rows, base_offsets[0], redriven=redriven)
 
 
@@ -63,16 +61,15 @@ class KafkaDeadLetters(DeadLetterLog):
         else:
             kind, subject = Kind.LETTERS, subject_of("letters", *source)
         while True:
-            known = await self.outcomes([row.key for row in rows])
-            wanted = [row for row in rows if row.key not in known]
+            wanted = await self._database.query(wanted_of, rows, redriven=leader_epoch is None)
             if not wanted:
                 return 0
-            keys = [row.key for row in wanted]
 
             async def check(connection: Connection) -> bool | None:
                 if leader_epoch is not None:
                     await lead(connection, source, leader_epoch)
-                return True if await find_keys(connection, keys) else None  # noqa: B023 - it is awaited in this turn
+                still = await wanted_of(connection, wanted, redriven=leader_epoch is None)  # noqa: B023 - awaited in this turn
+                return True if len(still) < len(wanted) else None  # noqa: B023
 
             timestamp_ms = max(row.timestamp_ms for row in wanted)
             append = PartitionAppend(topic_id, partition, [row.tail for row in wanted], timestamp_ms, for_group)

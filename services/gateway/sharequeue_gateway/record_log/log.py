@@ -28,8 +28,7 @@ locks."""
 
 
 CLOSED: Final = MAX_INT32
-"""The state epoch in the keys of dead letters that are not open any more. Such a key stays until its topic is
-deleted."""
+"""In place of the state epoch, in the keys by which dead letters are closed."""
 
 
 class OffsetOutOfRange(ApiError):
@@ -174,10 +173,9 @@ class DeadLetterRow(NamedTuple):
 
 class LetterOutcome(NamedTuple):
     """The end of a dead letter: redriven as the record at `redriven_to` (topic id, partition, offset), finished in
-    its topic by `consumer_group`, or dropped. `closed_at_ms`: None: it was redriven by a version that did not note
-    it."""
+    its topic by `consumer_group`, or dropped."""
 
-    closed_at_ms: int | None
+    closed_at_ms: int
     consumer_group: str | None
     redriven_to: tuple[str, int, int] | None
 

@@ -72,18 +72,18 @@ class FoundLetter(NamedTuple):
 class Portion(NamedTuple):
     """Some dead letters that fit a filter, in the order of their places.
 
-    `outcomes`: of those that are closed. `end`: the place of the last one that was looked at. `number`: of the portion,
-    from 1; a portion is made of up to 500 dead letters or about 1 MiB.
+    `outcomes`: of those that are closed; None: it is open. `end`: the place of the last one that was looked at.
+    `number`: of the portion, from 1; a portion is made of up to 500 dead letters or about 1 MiB.
     """
 
     letters: list[FoundLetter]
-    outcomes: Mapping[DeadLetterKey, LetterOutcome]
+    outcomes: Mapping[DeadLetterKey, LetterOutcome | None]
     end: LetterPlace
     number: int
 
     @property
     def open(self) -> list[FoundLetter]:
-        return [found for found in self.letters if found.key not in self.outcomes]
+        return [found for found in self.letters if self.outcomes.get(found.key) is None]
 
 
 @dataclass(eq=False)
@@ -141,6 +141,7 @@ class LetterFinder:
             number += 1
             letters = [found for found in chunk if _fits(found, group_id, wanted)]
             outcomes = await self._dead_letters.outcomes([found.key for found in letters]) if letters else {}
+            letters = [found for found in letters if found.parked or found.key in outcomes]
             yield Portion(letters, outcomes, chunk[-1].place, number)
 
     async def of_record(self, source: SharePartitionKey, offset: int) -> list[tuple[FoundLetter, LetterOutcome | None]]:

@@ -1,6 +1,8 @@
 """The SQL of `log.dead_letter_sources`: a row for each dead letter, with its place and that of its record.
 
 `open`: the dead letter is not closed: it was not redriven, dropped, or finished by the group that consumes its topic.
+The row of one that is closed says how. A row also prevents a second dead letter of the same delivery: writers of a
+share-partition come one after another (`dead_letter_log.lead`), and look for rows first.
 
 A row is written in the transaction that writes its dead letter, so before the group's floor passes the record. It goes
 when the dead letter leaves its topic; of a deleted topic, the purge removes it later. Rows of a partition of a
@@ -15,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
-from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow, Parked
+from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow, LetterOutcome, Parked
 from sharequeue_gateway.record_log.store import Connection, columns_of, rows_in
 
 PARKED: Final = -1
@@ -29,14 +31,27 @@ async def point(
     parked = [(*row.source[1:], PARKED, row.cause, row.tail) for row in rows]
     await connection.execute(
         """INSERT INTO log.dead_letter_sources
-             (group_id, topic_id, partition, record_offset, delivery_count, keeps,
+             (group_id, topic_id, partition, state_epoch, record_offset, delivery_count, keeps,
               letter_topic_id, letter_partition, letter_offset, cause, record)
-           SELECT * FROM unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[], $5::int[], $6::boolean[],
-                                $7::uuid[], $8::int[], $9::bigint[], $10::text[], $11::bytea[])
+           SELECT * FROM unnest($1::text[], $2::uuid[], $3::int[], $4::int[], $5::bigint[], $6::int[], $7::boolean[],
+                                $8::uuid[], $9::int[], $10::bigint[], $11::text[], $12::bytea[])
            ON CONFLICT DO NOTHING""",
-        *columns_of([(*row.source, row.offset, row.delivery_count, not row.copied) for row in rows], 6),
+        *columns_of(
+            [(*row.source, row.state_epoch, row.offset, row.delivery_count, not row.copied) for row in rows], 7
+        ),
         *columns_of([(*letter, None, None) for letter in letters] or parked, 5),
     )
+
+
+async def written_of(connection: Connection, source: SharePartitionKey, offsets: Sequence[int]) -> set[DeadLetterKey]:
+    """The dead letters of records of a share-partition that are written or parked."""
+    rows = await connection.fetch(
+        """SELECT state_epoch, record_offset, delivery_count FROM log.dead_letter_sources
+           WHERE group_id = $1 AND topic_id = $2 AND partition = $3 AND record_offset = ANY($4::bigint[])""",
+        *source,
+        offsets,
+    )
+    return {DeadLetterKey(source, *row) for row in rows}
 
 
 class Pointer(NamedTuple):
@@ -62,15 +77,64 @@ async def pointers(connection: Connection, source: SharePartitionKey, offsets: S
     return [Pointer(*row) for row in rows]
 
 
-async def close(connection: Connection, keys: Sequence[DeadLetterKey]) -> None:
-    """Dead letters are closed. `keys`: the place of each in its topic, or of the record of a parked one."""
+_ASKED: Final = """
+SELECT {columns} FROM unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[]) WITH ORDINALITY
+  AS t(group_id, topic_id, partition, record_offset, n)
+CROSS JOIN LATERAL (SELECT * FROM log.dead_letter_sources s WHERE {which} LIMIT 1) s
+"""
+_IN_TOPIC: Final = """s.letter_topic_id = t.topic_id AND s.letter_partition = t.partition
+  AND s.letter_offset = t.record_offset AND s.group_id = t.group_id"""
+_PARKED: Final = """s.group_id = t.group_id AND s.topic_id = t.topic_id AND s.partition = t.partition
+  AND s.record_offset = t.record_offset AND s.delivery_count = ($5::int[])[t.n] AND s.record IS NOT NULL"""
+"""A dead letter by its place in its topic, and a parked one by its record. Each is a look into an index."""
+
+
+async def _find(
+    connection: Connection, keys: Sequence[DeadLetterKey], which: str, columns: str = "n", *more: Any
+) -> list[tuple[DeadLetterKey, Any]]:
+    """Find the rows of dead letters. Returns: each key that has one, with the `columns`; the first is its number."""
+    places = columns_of([(*key.source, key.offset) for key in keys], 4)
+    rows = await connection.fetch(_ASKED.format(columns=columns, which=which), *places, *more)
+    return [(keys[row[0] - 1], row) for row in rows]
+
+
+async def open_of(connection: Connection, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
+    """Those of the dead letters that are open. `keys`: as in `close`."""
+    found = await _find(connection, [key for key in keys if not key.delivery_count], f"{_IN_TOPIC} AND s.open")
+    if parked := [key for key in keys if key.delivery_count]:
+        found += await _find(connection, parked, _PARKED, "n", [key.delivery_count for key in parked])
+    return {key for key, _ in found}
+
+
+async def outcomes(connection: Connection, keys: Sequence[DeadLetterKey]) -> dict[DeadLetterKey, LetterOutcome | None]:
+    """How dead letters in a topic ended; None: it is open."""
+    columns = """n, s.open, (extract(epoch FROM s.closed_at) * 1000)::bigint, s.consumer_group, s.new_topic_id::text,
+      s.new_partition, s.new_offset"""
+    return {
+        key: None if row[1] else LetterOutcome(row[2], row[3], None if row[4] is None else (row[4], row[5], row[6]))
+        for key, row in await _find(connection, keys, _IN_TOPIC, columns)
+    }
+
+
+async def close(
+    connection: Connection,
+    keys: Sequence[DeadLetterKey],
+    consumer_group: str | None = None,
+    redriven_to: Sequence[tuple[str, int, int]] = (),
+) -> None:
+    """Dead letters are closed. `keys`: the place of each in its topic, or of the record of a parked one, whose row
+    goes. The other arguments: as in LetterOutcome; `redriven_to`: of each key, or empty."""
+    ends: Sequence[tuple[Any, Any, Any]] = redriven_to or [(None, None, None)] * len(keys)
+    closed = [(*key.source, key.offset, *end) for key, end in zip(keys, ends, strict=True) if not key.delivery_count]
     await connection.execute(
-        """UPDATE log.dead_letter_sources s SET open = false, keeps = false
-           FROM unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[])
-             AS t(group_id, topic_id, partition, letter_offset)
+        """UPDATE log.dead_letter_sources s SET open = false, keeps = false, closed_at = now(), consumer_group = $8,
+             new_topic_id = t.new_topic_id, new_partition = t.new_partition, new_offset = t.new_offset
+           FROM unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[], $5::uuid[], $6::int[], $7::bigint[])
+             AS t(group_id, topic_id, partition, letter_offset, new_topic_id, new_partition, new_offset)
            WHERE s.open AND s.letter_topic_id = t.topic_id AND s.letter_partition = t.partition
              AND s.letter_offset = t.letter_offset AND s.group_id = t.group_id""",
-        *columns_of([(*key.source, key.offset) for key in keys if not key.delivery_count], 4),
+        *columns_of(closed, 7),
+        consumer_group,
     )
     parked: defaultdict[SharePartitionKey, list[tuple[int, int]]] = defaultdict(list)
     for key in keys:

@@ -24,7 +24,6 @@ FORGET_AFTER_S: Final = 7 * 86_400
 """The age at which a deleted topic is forgotten: longer than a gateway can work without the group coordinator."""
 
 TABLES: Final = (
-    "dead_letter_keys",
     "dead_letter_writers",
     "readers",
     "dead_letter_sources",
