@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.key_store import KEEP
 from sharequeue_gateway.record_log.owner import owner_of
@@ -122,7 +122,7 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     "share-partitions behind": (lambda c: open_store.share_partitions_behind(c, "t5", ["g"], 100), 100),
     "nothing to sweep": (lambda c: open_store.sweep(c, 1000), 10),
     "no producer to forget": (lambda c: begin_store.forget_producers(c, 1000), 10),
-    "no outcome to forget": (lambda c: purging.remove_outcomes("committed", c, 1000, transaction_store.KNOWN_S), 10),
+    "no outcome to forget": (lambda c: purging.remove_outcomes("committed", c, 1000, key_store.KNOWN_S), 10),
     "no key to forget": (lambda c: purging.OldKeys().remove(c, 1000, 0), 10),
     "leave a topic": (lambda c: store.leave_transactions(c, TOPIC, range(7, 9)), 200),
 }

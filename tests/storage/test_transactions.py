@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.locked_append import AppendRequest, LockedAppend
 from sharequeue_gateway.record_log.log import AppendResult
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
@@ -523,7 +523,7 @@ async def test_outcomes_are_known_for_25_hours(database_url: str) -> None:
             await admin.execute(
                 "UPDATE log.transaction_outcomes SET ended_at = now() - make_interval(hours => $1)", hours
             )
-            await purging.remove_outcomes("committed", admin, 1000, transaction_store.KNOWN_S)
+            await purging.remove_outcomes("committed", admin, 1000, key_store.KNOWN_S)
             assert (await log.transactions.find(transaction) is not None) is known
 
 

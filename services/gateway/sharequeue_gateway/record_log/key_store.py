@@ -13,6 +13,8 @@ from sharequeue_gateway.record_log.store import COLUMNS, FEW, MAY_APPEND, Connec
 
 DAY_MS: Final = 86_400_000
 LASTING_MS: Final = 7 * DAY_MS
+KNOWN_S: Final = 25 * 3600
+"""How long the outcome of a transaction is known, and a transactional id after its last begin."""
 
 LOOK_UP: Final = """
 SELECT fingerprint, answer, base_offsets FROM log.idempotency_keys

@@ -13,8 +13,8 @@ from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import looking
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
+from sharequeue_gateway.record_log.key_store import KNOWN_S
 from sharequeue_gateway.record_log.store import NOW_MS, Connection, remove_some, rows_in
-from sharequeue_gateway.record_log.transactions.transaction_store import KNOWN_S
 
 PURGE_PAUSE_S: Final = 15.0
 AT_ONCE: Final = 1000

@@ -5,9 +5,10 @@ A new producer raises the epoch under the lock of the row, so the earlier ones a
 
 from typing import Final, NamedTuple
 
+from sharequeue_gateway.record_log.key_store import KNOWN_S
 from sharequeue_gateway.record_log.store import Connection, remove_some
 from sharequeue_gateway.record_log.transactions.transaction_rules import Transaction
-from sharequeue_gateway.record_log.transactions.transaction_store import KNOWN_S, MS, ROW, transaction_of
+from sharequeue_gateway.record_log.transactions.transaction_store import MS, ROW, transaction_of
 
 FIRST_EPOCH: Final = "greatest(floor(extract(epoch FROM now() - timestamptz '2025-01-01Z')), 0)::int"
 """The epoch of the first producer of a transactional id: seconds. Each further producer has one more. A row is

@@ -18,8 +18,6 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import Reason,
 
 ENDS_LARGE: Final = int.from_bytes(b"txn ends", "big", signed=True)
 """The advisory lock of ends of many partitions: one at a time, as each takes many of PostgreSQL's locks."""
-KNOWN_S: Final = 25 * 3600
-"""How long the outcome of a transaction is known, and a transactional id after its last begin."""
 COMMIT_MARKER: Final = 112
 ABORT_MARKER: Final = 48
 """`attributes` of markers: 16 transactional and 32 control, as Kafka's bits; 64 is ours."""
