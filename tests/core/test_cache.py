@@ -71,17 +71,6 @@ def test_a_batch_larger_than_the_bound_is_kept_alone() -> None:
     assert bases(cache) == [10]
 
 
-def test_a_batch_added_twice_counts_once() -> None:
-    cache = filled(0)
-    before = cache.bytes
-    cache.add(PLACE, batch(0))
-    assert (cache.bytes, bases(cache)) == (before, [0])
-
-
-def test_batches_are_kept_in_offset_order() -> None:
-    assert bases(filled(20, 0, 10, 30)) == [0, 10, 20, 30]
-
-
 @pytest.mark.parametrize(
     ("offset", "max_bytes", "max_records", "found"),
     [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sharequeue.protocol.errors import BY_NUMBER
-from tests.http.calls import Gateway, good, wait_until, when_loaded
+from tests.http.calls import Gateway, good, wait_until
 from tests.http.calls import problem as told
 from tests.storage.database import session
 
@@ -116,26 +116,6 @@ def test_a_note_is_bounded(gateway: Gateway) -> None:
     transaction = begin(gateway)["transaction_id"]
     problem(end(gateway, transaction, "commit", note="x" * 257), 422, 42)
     good(end(gateway, transaction, "commit", note="x" * 256))
-
-
-def test_a_group_gets_committed_records_after_the_commit(gateway: Gateway, name: str) -> None:
-    path = f"/v1/share-groups/{name}"
-    config = {"share.isolation.level": "read_committed", "share.auto.offset.reset": "earliest"}
-    good(gateway.http.patch(f"{path}/config", json={"config": config}))
-
-    def fetch() -> list[Any]:
-        body = {"topics": [name], "member_id": "m", "max_wait_ms": 500}
-        batches = good(when_loaded(lambda: gateway.http.post(f"{path}/fetch", json=body, timeout=60)))["batches"]
-        return [record["value"] for batch in batches for record in batch["records"]]
-
-    aborted, committed = begin(gateway)["transaction_id"], begin(gateway)["transaction_id"]
-    good(produce(gateway, name, aborted, "aborted"))
-    good(produce(gateway, name, committed, "committed"))
-    assert fetch() == []
-    good(end(gateway, aborted, "abort"))
-    assert fetch() == []
-    good(end(gateway, committed, "commit"))
-    assert fetch() == ["committed"]
 
 
 def test_open_and_ended_transactions_have_metrics(gateway: Gateway, name: str) -> None:

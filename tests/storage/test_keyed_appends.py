@@ -20,6 +20,7 @@ from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import Heard, PostgresRecordLogs, append, batch_of, in_company, new_topic, read_all
+from tests.storage.test_postgres_record_log import commits_of
 from tests.storage.test_transactions import begin, produce
 
 HANG_S = 60
@@ -55,16 +56,6 @@ def names_of(taken: Sequence[IdempotencyKey | None]) -> list[str | None]:
 
 def offsets_of(results: Sequence[AppendResult]) -> list[int]:
     return [result.base_offsets[0] for result in results]
-
-
-async def commits_of(admin: Any, topic: str) -> list[int]:
-    """How many batches each commit had."""
-    rows = await admin.fetch(
-        """SELECT count(*) FROM log.record_batches WHERE topic_id = $1 GROUP BY xmin::text
-           ORDER BY min(base_offset)""",
-        topic,
-    )
-    return [row[0] for row in rows]
 
 
 async def test_appends_with_keys_share_commits_with_others(module_database: str) -> None:
@@ -165,41 +156,36 @@ async def by(log: PostgresRecordLog, topic: str, caller: str, partitions: int = 
     return result.repeated, result.base_offsets[0]
 
 
-@pytest.mark.parametrize("partitions", [1, 2])
-async def test_a_key_used_without_a_caller_is_found_by_each_caller(module_database: str, partitions: int) -> None:
-    """A producer lives through the change to required access keys. `partitions`: one, the fast path; two, the slow."""
-    topic = new_topic()
-    async with PostgresRecordLogs(module_database).open() as log:
-        await append(log, topic, ["x"])
-        assert await by(log, topic, "", partitions) == (False, 1)
-        assert await by(log, topic, "User:a", partitions) == (True, 1)
-        assert await by(log, topic, "User:b", partitions) == (True, 1)
-        assert await by(log, topic, "", partitions) == (True, 1)
+CALLERS: dict[str, list[tuple[str, tuple[bool, int]]]] = {
+    "first without one, before access keys were required": [
+        ("", (False, 1)),
+        ("User:a", (True, 1)),
+        ("User:b", (True, 1)),
+        ("", (True, 1)),
+    ],
+    "another one has another key": [
+        ("User:a", (False, 1)),
+        ("User:b", (False, 2)),
+        ("User:a", (True, 1)),
+        ("User:b", (True, 2)),
+        ("User:c", (False, 3)),
+    ],
+    "a repeat at a gateway that reads no access keys": [("User:a", (False, 1)), ("", (True, 1))],
+}
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
-async def test_an_equal_key_of_another_caller_is_another_key(module_database: str, partitions: int) -> None:
-    """A caller without a name finds those of all, so it cannot use the key for another body."""
+@pytest.mark.parametrize("calls", CALLERS.values(), ids=CALLERS)
+async def test_whose_a_key_is(module_database: str, calls: list[tuple[str, tuple[bool, int]]], partitions: int) -> None:
+    """A caller without a name finds the keys of all, so it cannot use one for another body. `partitions`: one, the fast
+    path; two, the slow one."""
     topic = new_topic()
     async with PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["x"])
-        assert await by(log, topic, "User:a", partitions) == (False, 1)
-        assert await by(log, topic, "User:b", partitions) == (False, 2)
+        for caller, answer in calls:
+            assert await by(log, topic, caller, partitions) == answer
         with pytest.raises(InvalidRequest):
             await log.appender.append([batch_of(topic, ["other"])], key_of(topic, "k", b"other", ""))
-        assert await by(log, topic, "User:a", partitions) == (True, 1)
-        assert await by(log, topic, "User:b", partitions) == (True, 2)
-        assert await by(log, topic, "User:c", partitions) == (False, 3)
-
-
-@pytest.mark.parametrize("partitions", [1, 2])
-async def test_a_repeat_without_a_caller_finds_the_first_try_with_one(module_database: str, partitions: int) -> None:
-    """The first try came to a gateway that asks for keys, the repeat to one that reads none."""
-    topic = new_topic()
-    async with PostgresRecordLogs(module_database).open() as log:
-        await append(log, topic, ["x"])
-        assert await by(log, topic, "User:a", partitions) == (False, 1)
-        assert await by(log, topic, "", partitions) == (True, 1)
 
 
 async def test_a_repeat_with_a_caller_waits_for_the_first_try_without_one(module_database: str) -> None:

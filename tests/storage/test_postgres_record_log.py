@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +28,6 @@ from tests.storage.record_logs import (
     in_company,
     new_topic,
     read_all,
-    rows_of,
     tail,
 )
 
@@ -42,18 +40,6 @@ async def commits_of(admin: Any, topic_id: str) -> list[int]:
         topic_id,
     )
     return [row[0] for row in rows]
-
-
-async def test_waiting_appends_share_a_commit(module_database: str) -> None:
-    topic = new_topic()
-    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
-        await append(log, topic, ["first"])
-        await asyncio.gather(*(append(log, topic, [number]) for number in range(200)))
-        commits = await admin.fetchval(
-            "SELECT count(DISTINCT xmin::text) FROM log.record_batches WHERE topic_id = $1", topic
-        )
-        assert commits <= 20
-        assert len(await rows_of(admin, topic)) == 201
 
 
 async def test_appends_behind_refused_ones_share_a_commit_of_the_fast_path(module_database: str) -> None:
@@ -73,19 +59,6 @@ async def test_appends_behind_refused_ones_share_a_commit_of_the_fast_path(modul
         assert await asyncio.gather(*later) == list(range(4, 41))
         assert (await read_all(log, topic, offset=4)) == list(range(3, 40))
         assert await commits_of(admin, topic) == [1, 1, 1, 1, 37]
-
-
-async def test_a_refused_writer_does_not_delay_the_others_of_its_commit(module_database: str) -> None:
-    stale, fresh = new_topic(), new_topic()
-    async with (
-        PostgresRecordLogs(module_database).open() as log,
-        PostgresRecordLogs(module_database).open() as other,
-    ):
-        for topic in (stale, fresh):
-            await append(log, topic, ["first"])
-        await append(other, stale, ["theirs"])
-        bases = await asyncio.gather(*(append(log, topic, ["mine"]) for topic in (stale, fresh, stale)))
-        assert (sorted((bases[0], bases[2])), bases[1]) == ([2, 3], 1)
 
 
 async def test_a_partition_locked_by_another_does_not_stop_the_others(module_database: str) -> None:
@@ -215,36 +188,6 @@ async def test_batches_with_gaps_are_read_with_their_gaps(module_database: str) 
 def repeat_of(first: AppendResult) -> AppendResult:
     """The answer to a repeat of a request with an idempotency key."""
     return msgspec.structs.replace(first, repeated=True)
-
-
-@pytest.fixture
-def wrong_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Sets this machine's clock, as a gateway reads it, so many hours ahead."""
-    right = time.time
-
-    def set_ahead(hours: int) -> None:
-        monkeypatch.setattr(time, "time", lambda: right() + hours * 3600)
-
-    return set_ahead
-
-
-@pytest.mark.parametrize(("hours", "lasting"), [(-240, False), (28, True)])
-async def test_a_gateway_with_a_wrong_clock_forgets_and_refuses_no_key(
-    database_url: str, wrong_clock: Callable[[int], None], hours: int, lasting: bool
-) -> None:
-    topic = new_topic()
-    before, during, after = (key_of(topic, key, b"1")._replace(lasting=lasting) for key in "abc")
-    async with PostgresRecordLogs(database_url).open() as log:
-        first = await log.appender.append([batch_of(topic, "a")], before)
-        wrong_clock(hours)
-        async with PostgresRecordLogs(database_url).open() as wrong:
-            await wrong.database.query(purging.OldKeys().remove, 1000, 0)
-            for gateway in (log, wrong):
-                assert await gateway.appender.append([batch_of(topic, "a")], before) == repeat_of(first)
-                assert (await gateway.appender.append([batch_of(topic, "b")], during)).base_offsets == [1]
-        wrong_clock(0)
-        assert await log.appender.append([batch_of(topic, "a")], before) == repeat_of(first)
-        assert (await log.appender.append([batch_of(topic, "c")], after)).base_offsets == [2]
 
 
 @pytest.mark.parametrize(("lasting", "days"), [(False, 1), (True, 7)])

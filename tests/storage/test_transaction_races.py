@@ -137,36 +137,6 @@ async def test_of_two_ends_one_wins_and_both_tell_it(database_url: str, second: 
         assert await attributes(admin, topic) == [16, 112]
 
 
-async def test_a_commit_at_the_deadline_tells_what_is_stored(database_url: str) -> None:
-    topic = new_topic()
-    async with session(database_url) as admin, opened(database_url) as log, opened(database_url) as other:
-        transactions = [await begin(log) for _ in range(12)]
-        for transaction in transactions:
-            await produce(log, transaction, topic)
-        for number, transaction in enumerate(transactions):
-            await admin.execute(
-                """UPDATE log.transactions SET deadline = clock_timestamp() + make_interval(secs => $2)
-                   WHERE transaction_id = $1""",
-                transaction,
-                0.1 + 0.01 * number,
-            )
-
-        async def commit(transaction: str) -> Any:
-            await asyncio.sleep(random.uniform(0.05, 0.3))  # the machine's speed decides who is late
-            return await ended(log, transaction, COMMIT)
-
-        async def sweep() -> None:
-            for _ in range(10):
-                await other.transactions.sweep()
-                await asyncio.sleep(0.03)
-
-        told, _ = await asyncio.gather(asyncio.gather(*map(commit, transactions)), sweep())
-        markers = {row[3]: row[2] for row in await stored(admin, topic) if row[2] & 32}
-        for transaction, answer in zip(transactions, told, strict=True):
-            assert markers[transaction] == (112 if "committed" in answer else 48)
-            assert answer in (("committed", "client"), (48, True, "aborted", "timed_out"))
-
-
 async def test_large_ends_of_two_gateways_do_not_lock_each_other_out(database_url: str) -> None:
     topic = new_topic()
     async with session(database_url) as admin, opened(database_url) as log, opened(database_url) as other:

@@ -11,8 +11,9 @@ from sharequeue.protocol.messages import audit as messages
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.types import MAX_INT32, SharePartitionKey
 from sharequeue_gateway.cluster.metadata import Metadata
-from sharequeue_gateway.record_log import audit_store, store
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.removing import compacting
 from sharequeue_gateway.record_log.store import Bounds
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest
@@ -89,7 +90,23 @@ class AuditApi:
         topic_id, partition = call.path["topic_id"], whole_number(call.path["partition"], MAX_INT32)
         if partition is None or not _is_uuid(topic_id):
             raise InvalidRequest("the path names a topic id, which is a UUID, and a partition's number")
-        return await self._database.query(audit_store.batches, topic_id, partition, query.offset, query.page_size)
+        place = (topic_id, partition)
+        found = await self._database.query(compacting.stored_batches, *place, query.offset, query.page_size)
+        bounds = (await self._database.query(store.bounds, [place])).get(place, store.NO_BOUNDS)
+        return messages.LogAudit(
+            log_start_offset=bounds.log_start_offset,
+            log_end_offset=bounds.log_end_offset,
+            deleted=bounds.deleted,
+            batches=[
+                messages.LogBatch(
+                    base_offset=each.base_offset,
+                    last_offset=each.last_offset,
+                    record_count=each.record_count,
+                    generation=each.generation,
+                )
+                for each in found
+            ],
+        )
 
 
 def _is_uuid(text: str) -> bool:
