@@ -83,6 +83,6 @@ def test_audit_shows_the_log_as_stored(gateway: Gateway, operator: dict[str, str
     assert stored() == [(0, 2, 3), (3, 6, 4), (7, 11, 5)]
     assert stored(offset=4) == [(3, 6, 4), (7, 11, 5)]
     assert stored(offset=4, page_size=1) == [(3, 6, 4)]
-    assert stored(offset=99) == [(7, 11, 5)]
+    assert stored(offset=99) == []
     for wrong in ("/v1/audit/log/x/0", path.removesuffix("0") + "1" * 5000):
         problem(gateway.http.get(wrong, headers=operator), 422, "INVALID_REQUEST", 42)

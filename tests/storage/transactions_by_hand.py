@@ -83,7 +83,7 @@ async def end(connection: Any, transaction_id: str, *, commit: bool) -> dict[Top
 
 async def _lock_open(connection: Any, transaction_id: str, strength: str) -> None:
     found = await connection.fetchval(
-        f"SELECT true FROM log.transactions WHERE transaction_id = $1 AND state = 0 FOR {strength}", transaction_id
+        f"SELECT true FROM log.transactions WHERE transaction_id = $1 FOR {strength}", transaction_id
     )
     assert found, f"transaction {transaction_id} is not open"
 
