@@ -66,19 +66,6 @@ def test_every_metric_of_the_protocol_is_exported(gateway: Gateway, name: str) -
     assert kinds.keys() <= helped
 
 
-def test_the_bytes_of_appended_batches_before_and_after_compression(
-    gateway: Gateway, changes: Changes, name: str
-) -> None:
-    """Both count small batches, which stay as they are."""
-    appended, stored = (f"sharequeue_{which}_batch_bytes_total" for which in ("appended", "stored"))
-    gateway.produce(name, "first")
-    gateway.produce(name, "small")
-    assert changes(appended) == changes(stored) > 0
-    gateway.produce(name, "x" * 10_000)
-    assert changes(appended) > 10_000
-    assert changes(stored) < 1000
-
-
 def test_ak_025_acknowledged_records_by_type(gateway: Gateway, changes: Changes, name: str) -> None:
     gateway.produce_batches(name, 10)
     gateway.acquire(name, name)

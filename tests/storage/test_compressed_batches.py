@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.compression import Compression, unpacked
+from sharequeue_gateway.record_log.compression import unpacked
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, PartitionAppend
 from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
@@ -73,9 +73,8 @@ def in_one_commit(count: int) -> Callable[[PostgresRecordLog, str, str | None], 
             for n, value in enumerate(values)
         ]
         transactions = {} if transaction is None else {transaction: ANY_OWNER}
-        compression = log.database.compression
         async with log.database.connections.lend(5) as connection:
-            inserted = await store.append(connection, batches, compression, None, transactions)
+            inserted = await store.append(connection, batches, None, transactions)
         assert len(inserted) == count
 
     return appended
@@ -113,7 +112,6 @@ async def test_every_way_to_append_compresses_what_becomes_smaller(
         monkeypatch.setattr(store, "COPIED_BYTES", 0)
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
-        compression = log.database.compression
         await append(log, topic, ["first"])
         transaction = await begin(log) if transactional else None
         await WAYS[way](log, topic, transaction)
@@ -129,28 +127,11 @@ async def test_every_way_to_append_compresses_what_becomes_smaller(
                 assert stored < len(LARGE) / 50
             else:
                 assert stored >= len(value)
-        everything = [*await rows(admin, topic), *await rows(admin, topic, 1)]
-        assert compression.stored_bytes == sum(stored for _, stored in everything)
-        assert compression.appended_bytes == sum(uncompressed or stored for uncompressed, stored in everything)
     async with PostgresRecordLogs(module_database).open() as fresh:
         read = await fresh.read(topic, 0, 1, MIB, 1000, committed=True)
         kept = [json.loads(batch.slice(batch.base_offset, batch.last_offset) or "{}") for batch in read.batches]
         assert [record["value"] for record in kept if record] == values
         assert all(batch.aborted is not True for batch in read.batches)
-
-
-async def test_a_refused_append_counts_no_bytes(module_database: str) -> None:
-    topic = new_topic()
-    async with session(module_database) as admin:
-        await store.make_partitions(admin, [(topic, 0)])
-        for count in (1, store.FEW, store.FEW + 1):
-            batches = [
-                (topic, 0, RecordBatch.encode(7 + number, [tail(LARGE)], 0), store.new_append_id())
-                for number in range(count)
-            ]
-            compression = Compression()
-            assert await store.append(admin, batches, compression) == set()
-            assert (compression.appended_bytes, compression.stored_bytes) == (0, 0)
 
 
 async def test_a_page_is_bounded_by_the_bytes_that_it_takes_in_memory(module_database: str) -> None:

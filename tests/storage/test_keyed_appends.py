@@ -8,7 +8,6 @@ from typing import Any
 import asyncpg
 import pytest
 from sharequeue_gateway.record_log import appending, key_store, store
-from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.database import APPEND_SETTINGS
 from sharequeue_gateway.record_log.locked_append import AppendRequest
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey
@@ -345,7 +344,7 @@ async def test_no_plan_scans_the_keys(database_url: str, count: int) -> None:
             row[3]: key_store.NewKey(end * 100 + n, f"{end}-{n}", "/p", "c", b"f", b"[]", 1)
             for n, row in enumerate(rows)
         }
-        inserted, used = await key_store.append(connection, rows, keys, Compression())
+        inserted, used = await key_store.append(connection, rows, keys)
         assert (len(inserted), used) == (count, set())
         end += count
 

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 import pytest
 from sharequeue_gateway.leader.loading.start_offsets import StartOffsets
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.log import Offsets
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import readers_store
@@ -335,7 +334,7 @@ class Field:
         await self.monitor.execute("TRUNCATE log.readers")
         await store.make_partitions(self.monitor, [(world.topic, 0)])
         batches = [RecordBatch.encode(base, [tail(n) for n in range(5)], 7) for base in range(0, END, 5)]
-        await store.insert(self.monitor, [(world.topic, 0, batch, APPEND_ID) for batch in batches], Compression())
+        await store.insert(self.monitor, [(world.topic, 0, batch, APPEND_ID) for batch in batches])
         await store.raise_log_starts(self.monitor, world.topic, [(0, START, END)])
         await scene.prepare(world)
         return world

@@ -9,7 +9,6 @@ from typing import Any
 import asyncpg
 import pytest
 from sharequeue_gateway.record_log import key_store, store
-from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.key_store import KEEP
 from sharequeue_gateway.record_log.owner import owner_of
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -94,9 +93,9 @@ async def commit_alone(connection: Any) -> None:
 
 STATEMENTS: dict[str, tuple[Statement, int]] = {
     "bounds": (lambda c: store.bounds(c, [PLACE]), 10),
-    "append": (lambda c: store.append(c, of_transaction("t5"), Compression(), None, {"t5": MINE}), 50),
+    "append": (lambda c: store.append(c, of_transaction("t5"), None, {"t5": MINE}), 50),
     "append to a large one": (
-        lambda c: store.append(c, of_transaction("t9"), Compression(), None, {"t9": MINE, "t10": MINE, "t11": MINE}),
+        lambda c: store.append(c, of_transaction("t9"), None, {"t9": MINE, "t10": MINE, "t11": MINE}),
         50,
     ),
     "share": (lambda c: transaction_store.share(c, "t5", MINE), 10),

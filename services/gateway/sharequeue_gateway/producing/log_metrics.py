@@ -1,4 +1,4 @@
-"""Metrics of the record log: transactions, bytes of appended batches, and what `/readyz` tells of open transactions.
+"""Metrics of the record log: transactions, and what `/readyz` tells of open transactions.
 
 The record log knows the numbers; it imports no metrics.
 """
@@ -18,17 +18,7 @@ QUESTIONS: Final = Family(
     "Statements that asked the log for the last stable offset of a partition and the transactions aborted there. Groups "
     "whose topics meet no transaction add none.",
 )
-APPENDED: Final = Family(
-    "sharequeue_appended_batch_bytes_total",
-    "counter",
-    "Bytes of the record batches that this gateway appended, before compression.",
-)
-STORED: Final = Family(
-    "sharequeue_stored_batch_bytes_total",
-    "counter",
-    "Bytes of the same batches in PostgreSQL. The ratio of both counters is what compression saves.",
-)
-FAMILIES: Final = (QUESTIONS, APPENDED, STORED)
+FAMILIES: Final = (QUESTIONS,)
 """As docs/metrics.md lists them."""
 TOLD_FROM_MS: Final = 60_000
 """`/readyz` names an open transaction of this age. The default time-out has ended a younger one."""
@@ -60,13 +50,7 @@ def series(record_log: Log) -> Iterator[str]:
     yield from metrics.APPENDS_ELSEWHERE.lines()
     yield from metrics.TRANSACTIONS_ENDED.lines()
     yield from metrics.RECORDS_SETTLED.lines()
-    compression = record_log.database.compression
-    for family, number in (
-        (QUESTIONS, record_log.questions),
-        (APPENDED, compression.appended_bytes),
-        (STORED, compression.stored_bytes),
-    ):
-        yield from family.lines([(number, ())])
+    yield from QUESTIONS.lines([(record_log.questions, ())])
 
 
 def told(now: OpenNow, *, names: bool) -> str | None:

@@ -262,12 +262,11 @@ class Appender:
         ]
         try:
             timeout_s = max(try_until - time.monotonic(), LEAST_S)
-            compression = self._database.compression
             used: set[str] = set()
             if keys:
-                inserted, used = await key_store.append(self._connection, rows, keys, compression, timeout_s)
+                inserted, used = await key_store.append(self._connection, rows, keys, timeout_s)
             else:
-                inserted = await store.append(self._connection, rows, compression, timeout_s, transactions)
+                inserted = await store.append(self._connection, rows, timeout_s, transactions)
             if self._connection.is_closed():  # as check_replicated, without a call for each commit
                 raise asyncpg.ConnectionDoesNotExistError("the commit may not have reached the standby")
         except (*FAULTS, ValueError, OverflowError, asyncio.CancelledError) as fault:

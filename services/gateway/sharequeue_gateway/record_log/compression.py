@@ -17,16 +17,6 @@ MOST_OF_SIZE: Final = 0.9
 """A block that is larger than this part of the stored form is not worth its time at each read."""
 
 
-class Compression:
-    """The bytes of batches that a record log has appended: `appended_bytes` before compression, then `stored_bytes`."""
-
-    __slots__ = ("appended_bytes", "stored_bytes")
-
-    def __init__(self) -> None:
-        self.appended_bytes = 0
-        self.stored_bytes = 0
-
-
 def kept_form(stored: bytes) -> tuple[bytes, int | None]:
     """`records` and `uncompressed_bytes` of a batch's row."""
     if len(stored) < COMPRESS_FROM_BYTES:

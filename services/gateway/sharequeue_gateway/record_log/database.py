@@ -12,7 +12,6 @@ from sharequeue.service.postgres_faults import FAULTS
 from sharequeue.service.postgres_health import SOME_BYTES, PostgresHealth
 from sharequeue.service.time_line import TimeLine
 from sharequeue_gateway.record_log import time_lines
-from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.connections import Connections
 from sharequeue_gateway.record_log.record_batch import CorruptBatch
 from sharequeue_gateway.record_log.store import Asked, Found, Given
@@ -58,7 +57,6 @@ class LogDatabase:
         self.known_ends: Final = known_ends
         self.topics_exist: Final = topics_exist
         self._skips: int | None = None
-        self.compression: Final = Compression()
         self.health = PostgresHealth(partial(self.connect, "health"), TRY_WRITE)
 
     @classmethod

@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.store import COLUMNS, FEW, MAY_APPEND, Connection
 
 DAY_MS: Final = 86_400_000
@@ -102,7 +101,6 @@ async def append(
     connection: Connection,
     batches: store.Rows,
     keys: Mapping[str, NewKey],
-    compression: Compression,
     timeout_s: float | None = None,
 ) -> tuple[set[str], set[str]]:
     """As `store.append`, and keep keys, by the append ids of their batches. Such a batch is inserted only if its key is
@@ -117,5 +115,4 @@ async def append(
     values = store.parameters(batches, kept, *map(list, of_keys), few=few)
     rows = await connection.fetch(append_with_keys(len(batches) if few else 0), *values, timeout=timeout_s)
     inserted = {append_id.hex for append_id, is_inserted in rows if is_inserted}
-    store.count(compression, batches, kept, inserted)
     return inserted, {append_id.hex for append_id, is_inserted in rows if not is_inserted}

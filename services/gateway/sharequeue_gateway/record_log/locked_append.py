@@ -340,7 +340,6 @@ class LockedAppend:
         await store.insert(
             connection,
             [(*place, batch, append_id) for place, batch in zip(places, batches, strict=True)],
-            self._database.compression,
             appends[0].transaction_id,
         )
         for place in places:

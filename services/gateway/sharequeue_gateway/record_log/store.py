@@ -5,12 +5,12 @@ import hashlib
 import itertools
 import os
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from sharequeue.protocol.types import MAX_INT64
-from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES, Compression, kept_form
+from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES, kept_form
 from sharequeue_gateway.record_log.record_batch import CorruptBatch, RecordBatch
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 
@@ -297,7 +297,6 @@ def parameters(batches: Rows, kept: Sequence[tuple[bytes, int | None]], *more: S
 async def append(
     connection: Connection,
     batches: Rows,
-    compression: Compression,
     timeout_s: float | None = None,
     transactions: Mapping[str, str] = NO_TRANSACTIONS,
 ) -> set[str]:
@@ -309,7 +308,7 @@ async def append(
     Raises: TimeoutError: the insert may have happened.
     """
     if len(batches) > 1 or transactions:
-        return await _append_several(connection, batches, compression, timeout_s, transactions)
+        return await _append_several(connection, batches, timeout_s, transactions)
     ((topic_id, partition, batch, append_id),) = batches
     records, size = batch.stored, None
     if len(records) >= COMPRESS_FROM_BYTES:
@@ -328,17 +327,12 @@ async def append(
         lock_key(topic_id, partition),
         timeout=timeout_s,
     )
-    if not inserted:
-        return set()
-    compression.appended_bytes += len(batch.stored)
-    compression.stored_bytes += len(records)
-    return {append_id}
+    return {append_id} if inserted else set()
 
 
 async def _append_several(
     connection: Connection,
     batches: Rows,
-    compression: Compression,
     timeout_s: float | None,
     transactions: Mapping[str, str],
 ) -> set[str]:
@@ -352,37 +346,20 @@ async def _append_several(
         few = len(batches) <= FEW
         values = parameters(batches, kept, few=few)
         statement = append_several(len(batches) if few else 0)
-    inserted = {row[0].hex for row in await connection.fetch(statement, *values, timeout=timeout_s)}
-    count(compression, batches, kept, inserted)
-    return inserted
+    return {row[0].hex for row in await connection.fetch(statement, *values, timeout=timeout_s)}
 
 
-def count(
-    compression: Compression, batches: Rows, kept: Sequence[tuple[bytes, int | None]], inserted: Collection[str]
-) -> None:
-    """Count the batches that are inserted."""
-    for (_, _, batch, append_id), (records, _) in zip(batches, kept, strict=True):
-        if append_id in inserted:
-            compression.appended_bytes += len(batch.stored)
-            compression.stored_bytes += len(records)
-
-
-async def insert(
-    connection: Connection, batches: Rows, compression: Compression, transaction_id: str | None = None
-) -> None:
-    """`transaction_id`: of all batches. They are counted as appended, also if the commit fails later."""
+async def insert(connection: Connection, batches: Rows, transaction_id: str | None = None) -> None:
+    """`transaction_id`: of all batches."""
     kept = await kept_forms([batch for _, _, batch, _ in batches])
     given = columns(batches, kept)
     of_all = transaction_id, 0 if transaction_id is None else TRANSACTIONAL
-    stored_bytes = sum(len(records) for records, _ in kept)
-    if stored_bytes >= COPIED_BYTES:
+    if sum(len(records) for records, _ in kept) >= COPIED_BYTES:
         names = f"{COLUMNS}, transaction_id, attributes".split(", ")
         rows = [(*row, *of_all) for row in zip(*given, strict=True)]
         await connection.copy_records_to_table("record_batches", schema_name="log", columns=names, records=rows)
     else:
         await connection.execute(INSERT, *given, *of_all)
-    compression.appended_bytes += sum(len(batch.stored) for _, _, batch, _ in batches)
-    compression.stored_bytes += stored_bytes
 
 
 async def wait_for_standby(connection: Connection) -> None:

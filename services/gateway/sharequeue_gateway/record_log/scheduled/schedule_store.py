@@ -75,8 +75,9 @@ async def lock_due(connection: Connection, most: int) -> tuple[int, list[tuple[s
     now_ms: int = await connection.fetchval(f"SELECT {NOW_MS}")
     rows = await connection.fetch(
         f"""SELECT s.topic_id, {_COLUMNS}, tail FROM log.schedules s
-            WHERE NOT paused AND next_at_ms <= $1 AND NOT EXISTS (
-              SELECT FROM log.partitions p WHERE p.topic_id = s.topic_id AND p.partition = s.partition AND p.deleted)
+            WHERE NOT paused AND next_at_ms <= $1 AND (
+              SELECT p.deleted FROM log.partitions p
+              WHERE p.topic_id = s.topic_id AND p.partition = s.partition) IS NOT TRUE
             ORDER BY next_at_ms LIMIT $2 FOR UPDATE OF s SKIP LOCKED""",
         now_ms,
         most,

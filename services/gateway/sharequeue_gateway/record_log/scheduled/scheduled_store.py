@@ -123,8 +123,9 @@ async def take_due(connection: Connection, most: int, most_bytes: int) -> tuple[
     rows = await connection.fetch(
         """WITH due AS MATERIALIZED (
              SELECT schedule_id, deliver_at_ms, bytes FROM log.scheduled_records s
-             WHERE deliver_at_ms <= $1 AND NOT EXISTS (
-               SELECT FROM log.partitions p WHERE p.topic_id = s.topic_id AND p.partition = s.partition AND p.deleted)
+             WHERE deliver_at_ms <= $1 AND (
+               SELECT p.deleted FROM log.partitions p
+               WHERE p.topic_id = s.topic_id AND p.partition = s.partition) IS NOT TRUE
              ORDER BY deliver_at_ms, schedule_id LIMIT $2 FOR UPDATE OF s SKIP LOCKED),
            taken AS MATERIALIZED (
              SELECT schedule_id FROM (

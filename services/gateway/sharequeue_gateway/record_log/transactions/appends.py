@@ -125,8 +125,7 @@ class Settles(Within):
 
     async def at_once(self, connection: Any, row: store.Row, key: NewKey) -> bool:
         """Commit the transaction with the append, if nothing is in the way."""
-        compression = self._database.compression
-        return await settlements.commit_at_once(connection, self._transaction_id, self._settling, row, compression, key)
+        return await settlements.commit_at_once(connection, self._transaction_id, self._settling, row, key)
 
     def count(self, seconds: float) -> None:
         self._ends.count(COMMIT, seconds)

@@ -17,7 +17,6 @@ import msgspec
 
 from sharequeue.protocol.types import SettledBatch, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log import store
-from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.key_store import KEEP, NewKey
 from sharequeue_gateway.record_log.store import (
     BOUNDS,
@@ -246,7 +245,6 @@ async def commit_at_once(
     transaction_id: str,
     settling: Settling,
     row: Row,
-    compression: Compression,
     key: NewKey,
 ) -> bool:
     """Commit a transaction with what it settles and with an append.
@@ -267,6 +265,4 @@ async def commit_at_once(
         )
     except asyncpg.UniqueViolationError:  # another append to the partition has committed since the statement began
         return False
-    if ended:
-        store.count(compression, [row], kept, {row[3]})
     return ended is not None
