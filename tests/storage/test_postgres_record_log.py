@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 from sharequeue_gateway.record_log import key_store, store
-from sharequeue_gateway.record_log.compression import Compression
 from sharequeue_gateway.record_log.dead_letters import dead_letter_log, dead_letter_sources
 from sharequeue_gateway.record_log.log import AppendResult, OffsetOutOfRange, Offsets
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
@@ -303,7 +302,7 @@ async def test_a_commit_inserts_the_batches_of_those_partitions_that_end_at_thei
             batches = [
                 (topic, place[0], RecordBatch.encode(place[1], [tail(1)], 7), each) for each, place in ids.items()
             ]
-            return {ids[each] for each in await store.append(admin, batches, Compression())}
+            return {ids[each] for each in await store.append(admin, batches)}
 
         both = await commit({0: 0, 1: 0})
         assert len(both) == count
