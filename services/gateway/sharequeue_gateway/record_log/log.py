@@ -70,7 +70,7 @@ class IdempotencyKey(NamedTuple):
     `caller`: the principal; empty: it has none. A key that was used without one is any caller's, so that a producer
     which begins to send an access key appends nothing twice.
     `fingerprint`: SHA-256 of the request. `answer`: makes the answer from the base offsets; it is stored with the key.
-    `lasting`: the key is known for 7 days, otherwise for 24 hours. A repeat must have the same value.
+    `lasting`: the key is known for 7 days, otherwise for 24 hours.
     `plain`: the answer is a ProduceResponse of one append, so another gateway can make it too.
     """
 
