@@ -99,7 +99,7 @@ async def _find(
 
 
 async def open_of(connection: Connection, keys: Sequence[DeadLetterKey]) -> set[DeadLetterKey]:
-    """Those of the dead letters that are open. `keys`: as in `close`."""
+    """Return those of the dead letters that are open. `keys`: as in `close`."""
     found = await _find(connection, [key for key in keys if not key.delivery_count], f"{_IN_TOPIC} AND s.open")
     if parked := [key for key in keys if key.delivery_count]:
         found += await _find(connection, parked, _PARKED, "n", [key.delivery_count for key in parked])
@@ -107,7 +107,7 @@ async def open_of(connection: Connection, keys: Sequence[DeadLetterKey]) -> set[
 
 
 async def outcomes(connection: Connection, keys: Sequence[DeadLetterKey]) -> dict[DeadLetterKey, LetterOutcome | None]:
-    """How dead letters in a topic ended; None: it is open."""
+    """Find how dead letters in a topic ended; None: it is open."""
     columns = """n, s.open, (extract(epoch FROM s.closed_at) * 1000)::bigint, s.consumer_group, s.new_topic_id::text,
       s.new_partition, s.new_offset"""
     return {
