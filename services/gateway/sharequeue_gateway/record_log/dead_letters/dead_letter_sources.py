@@ -12,7 +12,6 @@ its record, and goes when it is closed.
 `keeps`: the dead letter is open and has no copy, so cleaning keeps the record, until it leaves the log otherwise.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -80,7 +79,7 @@ async def pointers(connection: Connection, source: SharePartitionKey, offsets: S
 _ASKED: Final = """
 SELECT {columns} FROM unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[]) WITH ORDINALITY
   AS t(group_id, topic_id, partition, record_offset, n)
-CROSS JOIN LATERAL (SELECT * FROM log.dead_letter_sources s WHERE {which} LIMIT 1) s
+CROSS JOIN LATERAL (SELECT ctid AS row_place, * FROM log.dead_letter_sources s WHERE {which} LIMIT 1) s
 """
 _IN_TOPIC: Final = """s.letter_topic_id = t.topic_id AND s.letter_partition = t.partition
   AND s.letter_offset = t.record_offset AND s.group_id = t.group_id"""
@@ -123,7 +122,8 @@ async def close(
     redriven_to: Sequence[tuple[str, int, int]] = (),
 ) -> None:
     """Dead letters are closed. `keys`: the place of each in its topic, or of the record of a parked one, whose row
-    goes. The other arguments: as in LetterOutcome; `redriven_to`: of each key, or empty."""
+    goes. Their partitions are locked, so no row moves. The other arguments: as in LetterOutcome; `redriven_to`: of each
+    key, or empty."""
     ends: Sequence[tuple[Any, Any, Any]] = redriven_to or [(None, None, None)] * len(keys)
     closed = [(*key.source, key.offset, *end) for key, end in zip(keys, ends, strict=True) if not key.delivery_count]
     await connection.execute(
@@ -136,18 +136,11 @@ async def close(
         *columns_of(closed, 7),
         consumer_group,
     )
-    parked: defaultdict[SharePartitionKey, list[tuple[int, int]]] = defaultdict(list)
-    for key in keys:
-        if key.delivery_count:
-            parked[key.source].append((key.offset, key.delivery_count))
-    for source, letters in parked.items():  # joined with the table, they are compared with all of the source's rows
+    if parked := [key for key in keys if key.delivery_count]:
         await connection.execute(
-            """DELETE FROM log.dead_letter_sources
-               WHERE group_id = $1 AND topic_id = $2 AND partition = $3 AND record IS NOT NULL
-                 AND record_offset = ANY($4::bigint[])
-                 AND (record_offset, delivery_count) IN (SELECT * FROM unnest($4::bigint[], $5::int[]))""",
-            *source,
-            *columns_of(letters, 2),
+            f"""DELETE FROM log.dead_letter_sources
+                WHERE ctid = ANY(ARRAY({_ASKED.format(columns="s.row_place", which=_PARKED)}))""",
+            *columns_of([(*key.source, key.offset, key.delivery_count) for key in parked], 5),
         )
 
 
