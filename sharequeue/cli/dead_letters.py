@@ -1,7 +1,6 @@
 """`sharequeue dead-letters`: list, show, redrive and drop the dead letters of a group."""
 
 import sys
-from datetime import datetime
 from typing import Any, Final
 
 import click
@@ -10,7 +9,7 @@ import msgspec
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.groups.choosing import group_argument
 from sharequeue.cli.groups.redrive import choosing, redrive, settle
-from sharequeue.cli.output import REFUSED, Columns, Gateway, asks_gateway, say
+from sharequeue.cli.output import REFUSED, Columns, Gateway, asks_gateway, say, shown_ms
 from sharequeue.cli.topics.administration import confirm
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.dead_letters import DeadLetter, DropDeadLettersRequest, ListDeadLettersQuery
@@ -18,7 +17,7 @@ from sharequeue.protocol.types import MAX_PAGE_SIZE
 
 _COLUMNS: Final[Columns] = {
     **{name: name for name in ("topic", "partition", "offset", "state")},
-    "died": lambda each: moment(each.died_at_ms),
+    "died": lambda each: shown_ms(each.died_at_ms),
     "count": "delivery_count",
     "key": lambda each: each.key if each.key_base64 is None else each.key_base64,
     "reason": lambda each: each.reason or each.cause,
@@ -93,8 +92,3 @@ async def drop(
 
 
 dead_letters.add_command(redrive)
-
-
-def moment(epoch_ms: int) -> str:
-    """Local time, with its date."""
-    return datetime.fromtimestamp(epoch_ms / 1000).astimezone().isoformat(timespec="seconds")

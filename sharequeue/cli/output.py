@@ -38,7 +38,8 @@ NOTHING: Final = "-"
 """An empty cell of a table."""
 
 _JSONL: Final = "jsonl"
-_LENGTH: Final = re.compile(r"([1-9]\d{0,5})([smhd])", re.ASCII)
+LENGTH: Final = re.compile(r"([1-9]\d{0,5})([smhd])", re.ASCII)
+"""A length of time."""
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 P = ParamSpec("P")
@@ -293,7 +294,7 @@ def shown_ms(at_ms: int | None) -> str | None:
 
 def length_ms(text: str, option: str) -> int:
     """The milliseconds of a length of time like 90d, 24h, 30m or 10s. Raises: click.BadParameter."""
-    found = _LENGTH.fullmatch(text)
+    found = LENGTH.fullmatch(text)
     if found is None:
         raise click.BadParameter(f"must be a length of time like 90d, 24h or 30m, not {text!r}", param_hint=option)
     return int(found[1]) * _UNIT_MS[found[2]]

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 import click
 
 from sharequeue.cli import main
+from sharequeue.cli.call import CALLS, request_of
 from tests.shown import Wrong, pieces
 
 
@@ -92,6 +93,8 @@ def parse(command: click.Command, words: list[str], above: click.Context | None 
             for value in values:
                 if not OF_THE_READER.fullmatch(value):
                     parameter.type(value, parameter, context)
+        if command.name == "call" and words and words[0] in CALLS:
+            request_of(CALLS[words[0]], words[1:])
     except click.UsageError as fault:
         raise Wrong(f"{context.command_path}: {fault.format_message()}") from fault
     if lacking:

@@ -9,8 +9,7 @@ import click
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.groups.administration import config, delete, delete_offsets, pause, resume
 from sharequeue.cli.groups.describe import describe
-from sharequeue.cli.groups.in_flight import in_flight, window
-from sharequeue.cli.groups.list_groups import attention, list_groups
+from sharequeue.cli.groups.list_groups import list_groups
 from sharequeue.cli.groups.redrive import redrive
 from sharequeue.cli.groups.reset_offsets import reset_offsets
 
@@ -22,10 +21,7 @@ def groups() -> None:
 
 for command in (
     list_groups,
-    attention,
     describe,
-    in_flight,
-    window,
     config,
     pause,
     resume,

@@ -7,7 +7,6 @@ import httpx
 import pytest
 
 from sharequeue.stack.stack import Stack
-from tests.http.calls import wait_until
 from tests.http.cli.conftest import (
     DEADLINE_S,
     REFUSED,
@@ -86,24 +85,6 @@ def test_following_ends_with_the_topic(start: Popen, client: httpx.Client, name:
     out, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, out) == (REFUSED, b"")
     assert b"another one has its name" in err or b"there is no topic" in err
-
-
-def test_the_reason_for_parking_dead_letters_is_shown(run: Run, client: httpx.Client, name: str) -> None:
-    fill(client, name, 0)
-    ask(client, "POST", "/v1/topics", {"name": f"dlq.{name}"})
-    ask(client, "POST", f"/v1/share-groups/{name}/fetch", {"topics": [name], "member_id": "m"})
-    reject = {"topic": name, "partition": 0, "first_offset": 0, "last_offset": 0, "type": "reject"}
-    ask(client, "POST", f"/v1/share-groups/{name}/acknowledge", {"member_id": "m", "acknowledgements": [reject]})
-    said = f"{name}-0: dead letters parked: 1, the last because topic 'dlq.{name}' takes no dead letters"
-    wait_until(lambda: said in run("groups", "in-flight", name).stderr.decode())
-
-
-def test_the_bound_that_makes_new_records_wait_is_shown(run: Run, client: httpx.Client, name: str) -> None:
-    fill(client, name, 0, 1)
-    ask(client, "PATCH", f"/v1/share-groups/{name}/config", {"config": {"share.partition.max.record.locks": "1"}})
-    ask(client, "POST", f"/v1/share-groups/{name}/fetch", {"topics": [name], "member_id": "m", "max_records": 1})
-    said = f"{name}-0: new records wait, because share.partition.max.record.locks is reached"
-    assert said in run("groups", "in-flight", name).stderr.decode()
 
 
 def test_group_settings_are_shown_and_changed(run: Run, name: str) -> None:
@@ -187,7 +168,7 @@ def test_a_wrong_usage_is_explained(run: Run) -> None:
 
 def test_the_usual_words_for_help_and_version_work(run: Run) -> None:
     assert run("help").stdout == run("--help").stdout
-    assert run("help", "groups", "in-flight").stdout == run("groups", "in-flight", "--help").stdout
+    assert run("help", "groups", "config").stdout == run("groups", "config", "--help").stdout
     assert run("-V").stdout == run("--version").stdout
 
 

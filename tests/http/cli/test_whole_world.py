@@ -12,7 +12,7 @@ import pytest
 
 from sharequeue.cli import main
 from sharequeue.stack.stack import Stack
-from tests.http.calls import Gateway, Json, good, wait_until
+from tests.http.calls import Gateway, Json, good
 from tests.http.cli.conftest import SOON, Run, ask
 
 TRANSIENT = ("age_ms", "seconds_ago", "oldest_ready_age_ms", "oldest_ready_ms")
@@ -103,37 +103,6 @@ def of_members(answer: Json) -> list[list[Any]]:
     ]
 
 
-def of_batches(answer: Json) -> list[list[Any]]:
-    names = ("first_offset", "last_offset", "delivery_state", "delivery_count", "member_id", "reason")
-    return [
-        [entry["topic"], entry["partition"], *(batch.get(field) for field in names)]
-        for entry in answer["partitions"]
-        for batch in entry["batches"]
-    ]
-
-
-def of_window(answer: Json) -> list[list[Any]]:
-    states = ("finished", "available", "delayed", "acquired", "pending", "archiving", "acknowledged", "archived")
-    return [
-        [
-            answer["from_offset"] + place * answer["bucket_size"],
-            *(bucket.get(state, 0) for state in (*states, "unread", "new")),
-            bucket.get("member_id"),
-        ]
-        for place, bucket in enumerate(answer["buckets"])
-    ]
-
-
-def of_reasons(answer: Json) -> list[list[Any]]:
-    return [
-        [entry["topic"], entry["partition"], batch["first_offset"], batch["last_offset"], reason]
-        for entry in answer["partitions"]
-        for batch in entry["batches"]
-        for reason in (*(each["reason"] for each in batch.get("earlier_reasons", ())), batch.get("reason"))
-        if reason is not None
-    ]
-
-
 def of_topic(answer: Json) -> list[list[Any]]:
     offsets = ("partition", "log_start_offset", "last_stable_offset", "log_end_offset")
     return [
@@ -150,13 +119,11 @@ def single(*fields: str) -> Callable[[Json], list[list[Any]]]:
     return lambda answer: [[answer.get(field) for field in fields]]
 
 
-LISTS = {"list", "--offsets", "in-flight", "activity", "find", "due"}
+LISTS = {"list", "--offsets"}
 """Words of the commands whose answer is a list."""
-SHOWS = {"list", "describe", "show", "find", "due", "in-flight", "config", "activity"}
+SHOWS = {"list", "describe", "show", "config"}
 """The last words of the commands that show something."""
 WORK = ("ready", "held", "delayed", "dying", "open_dead_letters", "workers")
-THERE = ("backlog", "held_count", "delayed_count", "open_dead_letters")
-COUNTS = ("produced", "delivered", "accepted", "released", "rejected", "expired")
 
 
 def commands(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
@@ -172,15 +139,12 @@ def commands(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
 
 
 def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, name: str) -> None:
-    opened, committed, aborted = world(gateway, name)
+    world(gateway, name)
     group, principal = f"/v1/share-groups/{name}", f"User:{name}"
     ask(gateway.http, "POST", "/v1/keys", {"principal": principal, "description": "für die Öfen"})
     resource = {"resource_type": "TOPIC", "resource_name": name, "pattern_type": "PREFIXED"}
     ask(gateway.http, "POST", "/v1/acls", {"acls": [{"principal": principal, "operation": "READ", **resource}]})
-    wait_until(lambda: json.loads(run("activity", "--group", name, "--json").stdout)["activity"])
-    wait_until(lambda: json.loads(run("groups", "attention", name, "--json").stdout)["groups"])
     epochs = ("state", "member_count", "group_epoch", "assignment_epoch")
-    transaction = ("transaction_id", "transactional_id", "producer_epoch")
     shown: dict[tuple[str, ...], tuple[str, Callable[[Json], list[list[Any]]], Sequence[int]]] = {
         ("topics", "list"): ("/v1/topics", listed("topics", "name", "partitions", "topic_id"), ()),
         ("topics", "describe", name): (f"/v1/topics/{name}", of_topic, (4,)),
@@ -205,62 +169,10 @@ def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, na
             listed("dead_letters", "topic", "partition", "offset", "state", "delivery_count", "key", "reason"),
             (4,),
         ),
-        ("records", "show", name, name, "6"): (
-            f"{group}/topics/{name}/partitions/0/records/6",
-            single("topic", "partition", "offset", "state", "unfinished_before"),
-            (5,),
-        ),
-        ("records", "find", name, name, "gone", "--partition", "0"): (
-            f"{group}/topics/{name}/records?key=gone&partition=0",
-            listed("records", "topic", "partition", "offset", "state", "unfinished_before"),
-            (5,),
-        ),
-        ("scheduled", "list", name): (f"/v1/topics/{name}/scheduled", listed("scheduled", "schedule_id"), (1, 2, 3, 4)),
-        ("scheduled", "due"): ("/v1/scheduled", listed("due", "topic"), (0, 2, 3, 4, 5)),
-        ("schedules", "list", name): (f"/v1/topics/{name}/schedules", listed("schedules", "name"), (1, 2, 3, 4, 5)),
-        ("groups", "in-flight", name): (f"{group}/in-flight", of_batches, (7,)),
-        ("groups", "in-flight", name, "--reasons"): (f"{group}/in-flight", of_reasons, (4,)),
-        ("groups", "window", name, name, "--partition", "0", "--to", "9"): (
-            f"{group}/topics/{name}/partitions/0/window?to_offset=9&buckets=20",
-            of_window,
-            (),
-        ),
-        ("groups", "attention", name): (
-            f"/v1/reports/attention?group_id={name}",
-            listed("groups", "group_id", *THERE, "worker_count"),
-            (1, 3),
-        ),
-        ("samples", "--group", name): (
-            f"/v1/reports/samples?group_id={name}",
-            listed("points", "in_count", "out_count", "failed_count", "dead_count", *THERE),
-            (0, 6),
-        ),
-        ("transactions", "list"): ("/v1/transactions", listed("transactions", *transaction, "partitions"), (3, 4)),
-        **{
-            ("transactions", "list", "--state", state): (
-                f"/v1/transactions?state={state}",
-                listed("ended", *transaction, "state", "reason", "partitions"),
-                (5, 6),
-            )
-            for state in ("committed", "aborted")
-        },
-        **{
-            ("transactions", "describe", each): (
-                f"/v1/transactions/{each}",
-                single(*transaction, "state", "reason"),
-                (5, 6),
-            )
-            for each in (opened, committed, aborted)
-        },
         ("keys", "list", "--principal", principal): (
             f"/v1/keys?principal={principal}",
             listed("keys", "key_id", "principal", "description"),
             (2, 3, 4, 5),
-        ),
-        ("activity", "--group", name): (
-            f"/v1/reports/activity?group_id={name}",
-            listed("activity", "group_id", "topic", "partition", *COUNTS),
-            (0, 10),
         ),
     }
     for command, (path, expected, without) in shown.items():
@@ -284,18 +196,11 @@ def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, na
         f"Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name={name}, patternType=PREFIXED)`:",
         f"\t(principal={principal}, host=*, operation=READ, permissionType=ALLOW)",
     ]
-    for command, path, listing in (
-        (("schedules", "describe", name, "nachts"), f"/v1/topics/{name}/schedules/nachts", ""),
-        (
-            ("dead-letters", "show", name, name, "4"),
-            f"{group}/dead-letters?topic={name}&partition=0&offset=4&records=true",
-            "dead_letters",
-        ),
-    ):
-        answer = good(gateway.http.get(path))
-        for options in ((), ("--json",), ("--jsonl",)):
-            assert json.loads(run(*command, *options).stdout) == (answer[listing][0] if listing else answer), command
-    tested = [*shown, ("schedules", "describe"), ("dead-letters", "show"), ("acls", "list")]
+    letters = good(gateway.http.get(f"{group}/dead-letters?topic={name}&partition=0&offset=4&records=true"))
+    for options in ((), ("--json",), ("--jsonl",)):
+        shown_letter = run("dead-letters", "show", name, name, "4", *options).stdout
+        assert json.loads(shown_letter) == letters["dead_letters"][0], options
+    tested = [*shown, ("dead-letters", "show"), ("acls", "list")]
     missing = {command for command in commands(main) if command[-1] in SHOWS} - {
         each[: len(command)] for each in tested for command in commands(main)
     }
