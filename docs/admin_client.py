@@ -21,7 +21,7 @@ from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.codec import Utf8Text
 
 PATH: Final = Path(sharequeue.__file__).parent / "client" / "admin.py"
-OTHER_TAGS: Final = ("Internal", "Operations", "Audit", "Records")
+OTHER_TAGS: Final = ("Internal", "Operations", "Records")
 ALSO: Final = frozenset({"READ_RECORDS"})
 LEFT_OUT: Final = frozenset(
     {

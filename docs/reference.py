@@ -65,7 +65,7 @@ ADVICE: Final = {
     "TOPIC_AUTHORIZATION_FAILED": "Ask an administrator for the right that the detail names: `sharequeue acls add`.",
     "GROUP_AUTHORIZATION_FAILED": "Ask an administrator for the right that the detail names: `sharequeue acls add`.",
     "CLUSTER_AUTHORIZATION_FAILED": "Ask an administrator for the right that the detail names: `sharequeue acls add`.",
-    "SASL_AUTHENTICATION_FAILED": "Send a key that holds: `Authorization: Bearer sq_…`. Audits need the cluster token.",
+    "SASL_AUTHENTICATION_FAILED": "Send a key that holds: `Authorization: Bearer sq_…`.",
     "RESOURCE_NOT_FOUND": "`sharequeue keys list` shows the ids of keys.",
     "UNSUPPORTED_VERSION": "The problem's `capability` names what this record log cannot do: `GET /v1` lists what it can.",
     "TOPIC_ALREADY_EXISTS": "Use the topic that is there, or another name.",
@@ -265,7 +265,7 @@ def rights() -> str:
     """What a caller needs for each call of clients."""
     rows = []
     for api in sorted((row for row in vars(apis).values() if isinstance(row, Api)), key=lambda api: api.operation_id):
-        if api.internal or api.protected or api.access.open:
+        if api.internal or api.access.open:
             continue
         needs = {
             f"{need.operation} on {need.resource_type.lower().replace('_', ' ')}": ", each alone" if need.each else ""

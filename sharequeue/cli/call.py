@@ -24,7 +24,7 @@ from sharequeue_http.forms.api import Api
 CALLS: Final[Mapping[str, Api]] = {
     api.operation_id: api
     for api in vars(apis).values()
-    if isinstance(api, Api) and not (api.internal or api.protected or api.streams or api.raw_body)
+    if isinstance(api, Api) and not (api.internal or api.streams or api.raw_body)
 }
 """The calls that a user may make, but those whose bodies are no JSON and the stream."""
 PLACE: Final = ("group_id", "topic", "partition")

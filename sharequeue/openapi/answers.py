@@ -82,8 +82,8 @@ _WITH_BODY: Final = (413, 415, 429)
 
 
 def takes_key(api: Api) -> bool:
-    """Return whether callers show a key. Supervisors ask without one, and operators show the cluster token."""
-    return not api.protected and api.path not in ("/livez", "/readyz", "/v1")
+    """Return whether callers show a key. Supervisors ask without one."""
+    return api.path not in ("/livez", "/readyz", "/v1")
 
 
 def shared_responses(schemas: Schemas) -> dict[str, Any]:

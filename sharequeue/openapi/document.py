@@ -28,7 +28,6 @@ _TAGS: Final[Mapping[str, str]] = {
     "Groups": "Share groups: their settings, members, offsets, records in flight and dead letters.",
     "Reports": "What went through the queue, counted by hour.",
     "Access": "Keys of callers, and rights of principals.",
-    "Audit": "For operators, with the cluster token: what is stored, beside what the services say.",
     "Operations": "What a supervisor asks a service: whether it runs, whether it can work, and its metrics.",
 }
 _LICENSE: Final = {"name": "Apache 2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"}
@@ -40,18 +39,12 @@ _SERVER: Final = {
     "url": "/",
     "description": "The gateway that serves this document. A client that is made from a file needs a gateway's address.",
 }
-_TOKEN: Final = "clusterToken"
 _KEY: Final = "key"
 _SCHEMES: Final = {
     _KEY: {
         "type": "http",
         "scheme": "bearer",
         "description": "A key, `sq_…`. A gateway with `authentication=required` wants it in every call of clients.",
-    },
-    _TOKEN: {
-        "type": "http",
-        "scheme": "bearer",
-        "description": "The cluster token of the services (`cluster_token`). Only the calls of the tag Audit need it.",
     },
 }
 
@@ -111,8 +104,6 @@ def _operation(api: Api, schemas: Schemas) -> dict[str, Any]:
         content = {"application/json": {"schema": schemas.reference(api.request), "examples": shown}}
         operation["requestBody"] = {"required": True, "content": content}
     operation["responses"] = responses(api, schemas)
-    if api.protected:
-        operation["security"] = [{_TOKEN: []}]
-    elif takes_key(api):
+    if takes_key(api):
         operation["security"] = [{_KEY: []}, {}]  # with `authentication=off` none is needed
     return operation

@@ -233,13 +233,6 @@ STORY: Final = (
     Example("group", apis.DESCRIBE_SHARE_GROUP, "The group and its members", path=BILLING),
     Example("groups", apis.LIST_SHARE_GROUPS, "Groups with members", query={"state": "Stable"}),
     Example("offsets", apis.LIST_SHARE_GROUP_OFFSETS, "How far the group is", path=BILLING, eventual=True),
-    Example("audit-state", apis.AUDIT_SHARE_STATE, "The state of one group", query={"group_id": "billing"}),
-    Example(
-        "audit-log",
-        apis.AUDIT_LOG,
-        "The stored batches",
-        path={"topic_id": "4799b8f4-4040-412c-b59e-2e8f4ad3c001", "partition": 0},
-    ),
     Example(
         "key",
         apis.CREATE_KEY,

@@ -53,10 +53,6 @@ _IN_PATH: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
         "The id of the transaction, as beginTransaction answers it.",
         {"type": "string", "format": "uuid"},
     ),
-    "topic_id": (
-        "The id of the topic, as describeTopic answers it. A topic that is created again has another id.",
-        {"type": "string", "format": "uuid"},
-    ),
 }
 _HEADERS: Final[Mapping[str, dict[str, Any]]] = {
     "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_IDEMPOTENCY_KEY_LENGTH},

@@ -21,7 +21,6 @@ class Capability(StrEnum):
     UNIQUE_RECORDS = "unique_records"
     SCHEDULED_RECORDS = "scheduled_records"
     REPLACE_RECORD_BATCHES = "replace_record_batches"
-    AUDIT_LOG = "audit_log"
     RETENTION_UNSETTLED = "retention_unsettled"
     CLEANUP_SETTLED = "cleanup_settled"
 

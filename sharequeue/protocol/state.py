@@ -17,7 +17,7 @@ Each batch is an array, in JSON between the services and in msgpack in a row. Ea
 
 A further field comes last, with a default that means "nothing". Four files know it: this one, `share_partition/runs.py`
 and `share_partition/restoring.py` of the gateway, which write and restore it, and `share_state/notes.py` of the share
-coordinator, which says how long it lives. An audit shows it if `messages/audit.py` names it too.
+coordinator, which says how long it lives.
 
 Texts stand in a table, and a batch names them by their place: thousands of records have the same reason.
 """

@@ -297,7 +297,7 @@ class Endpoint:
         if wanted is not None and not hmac.compare_digest(headers.get(b"authorization", b""), wanted):
             raise AuthenticationFailed(
                 "this call needs the cluster token: send the header `Authorization: Bearer` with the token of the services"
-                f"{'' if self.api.internal or self.api.protected else '; clients make it at a gateway'}"
+                f"{'' if self.api.internal else '; clients make it at a gateway'}"
             )
         caller = NOBODY if self._guard is None else self._guard.caller(self.api, exchange, headers)
         if not self.takes_body:

@@ -52,8 +52,6 @@ class Api:
     size may be decoded."""
     large: bool = False
     """Whether a body may have `max_request_bytes`. Others have at most MAX_CALL_BYTES."""
-    protected: bool = False
-    """Whether operators make this call, with the cluster token."""
     access: Any = None
     """What a caller needs for this call, in the words of the protocol. A `Guard` reads it."""
     needs: Callable[[Any], Iterable[str]] | None = None

@@ -68,10 +68,10 @@ REFUSED = {
     *("acknowledgeRecords", "createTopic", "deleteTopic", "deleteShareGroup", "deleteShareGroupOffsets"),
     *("leaveShareGroup", "readRecords", "listShareGroupOffsets", "listInFlightRecords", "rotateKey", "revokeKey"),
     *("commitTransaction", "abortTransaction", "terminateTransaction", "describeTransaction"),
-    *("auditLog", "auditShareState", "changeRecord"),
+    "changeRecord",
 }
 """Calls that a stack may refuse with 401, 404 or 409 in which nothing was fetched and no transaction begun: what they
-name is not there, or there already; and the audits, which need a token."""
+name is not there, or there already."""
 UNFIT = {
     "listRecordBatches": "the call before has deleted the records at its offset",
     "replaceRecordBatches": "its batch is the newest one, which is not compacted",

@@ -29,7 +29,7 @@ from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.codec import decoder_of
 
 ROWS = {row.operation_id: row for row in vars(apis).values() if isinstance(row, Api)}
-CALLED = {name: row for name, row in ROWS.items() if not row.internal and not row.protected}
+CALLED = {name: row for name, row in ROWS.items() if not row.internal}
 PATH = {"topic": "t", "group": "g", "transaction": "x", "key_id": "k", "member_id": "m", "partition": "0"}
 ACKNOWLEDGEMENT = b'{"topic":"a","partition":0,"first_offset":0,"last_offset":0,"type":"accept"}'
 T, G, C, X = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID

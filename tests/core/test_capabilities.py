@@ -45,7 +45,6 @@ CALLS: tuple[tuple[Api, dict[str, Any], str], ...] = (
     (apis.ACKNOWLEDGE_RECORDS, {"produce": []}, "served"),
     (apis.SCHEDULE_RECORDS, {}, "scheduled_records"),
     (apis.REPLACE_RECORD_BATCHES, {}, "replace_record_batches"),
-    (apis.AUDIT_LOG, {}, "audit_log"),
     (apis.CREATE_TOPIC, {"config": {"retention.unsettled": "keep"}}, "retention_unsettled"),
     (apis.UPDATE_TOPIC, {"config": {"retention.unsettled.max.bytes": "9"}}, "retention_unsettled"),
     (apis.UPDATE_TOPIC, {"config": {"retention.unsettled.max.bytes": "-1"}}, "served"),

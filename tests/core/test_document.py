@@ -155,18 +155,14 @@ def test_a_call_names_its_own_errors_with_their_meaning(api: Api) -> None:
         assert f"{code} ({KAFKA_CODES[BY_CODE[code]]}): " in responses[str(BY_CODE[code].status)]["description"]
 
 
-def test_a_call_says_whether_it_takes_a_key_or_the_cluster_token() -> None:
+def test_a_call_says_whether_it_takes_a_key() -> None:
     assert DOCUMENT["security"] == []
     schemes = DOCUMENT["components"]["securitySchemes"]
-    assert {name: scheme["scheme"] for name, scheme in schemes.items()} == {"key": "bearer", "clusterToken": "bearer"}
+    assert {name: scheme["scheme"] for name, scheme in schemes.items()} == {"key": "bearer"}
     taken = {operation["operationId"]: operation.get("security") for operation in OPERATIONS}
-    assert {name for name, schemes in taken.items() if schemes == [{"clusterToken": []}]} == {
-        "auditLog",
-        "auditShareState",
-    }
     assert {name for name, schemes in taken.items() if schemes is None} == {"livez", "readyz", "describeService"}
     with_key = [operation for operation in OPERATIONS if operation.get("security") == [{"key": []}, {}]]
-    assert len(with_key) == len(OPERATIONS) - 5
+    assert len(with_key) == len(OPERATIONS) - 3
     assert all(operation["responses"].keys() >= {"401", "403"} for operation in with_key)
 
 

@@ -267,7 +267,6 @@ def main() -> int:
                 "SHAREQUEUE": str(ROOT),
                 "SHAREQUEUE_URL": stack.url,
                 "SHAREQUEUE_STUB_URL": f"http://127.0.0.1:{stub.server_port}",
-                "SHAREQUEUE_TOKEN": (Path(folder) / "stack/cluster.token").read_text().strip(),
                 **keys,
             }
             Stub.gateway = stack.url

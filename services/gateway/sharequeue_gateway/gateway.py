@@ -60,7 +60,6 @@ from sharequeue_gateway.http.groups.offsets_api import GroupsApi
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
 from sharequeue_gateway.http.internal.leader_api import LeaderApi
 from sharequeue_gateway.http.jobs.activity_api import ActivityApi
-from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
 from sharequeue_gateway.http.produce_api import ProduceApi
 from sharequeue_gateway.http.readiness import ReadinessCheck
@@ -634,7 +633,6 @@ def _apis(
         ),
         group_use,
         ActivityApi(leading.activity, leading.backlog, query, tokens, cluster, metadata, clock),
-        AuditApi(metadata, states, base.database),
         access_calls(coordinator, closed=settings.authentication == "off" and settings.allow_anonymous_from_network),
     )
 

@@ -14,7 +14,6 @@ from sharequeue.service.time_line import TimeLine
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
 from sharequeue_share_coordinator.http.app import create_share_coordinator_app
-from sharequeue_share_coordinator.http.export_api import ExportApi
 from sharequeue_share_coordinator.http.state_api import ShareStateApi
 from sharequeue_share_coordinator.partition_counts import PartitionCounts
 from sharequeue_share_coordinator.settings import Settings
@@ -87,7 +86,6 @@ async def prepare(settings: Settings) -> Service:
     await ownership.start(ShardChanges(coordinator, partition_counts))
     app = create_share_coordinator_app(
         ShareStateApi(coordinator, housekeeping, partition_counts, clock, updates_per_snapshot=updates_per_snapshot),
-        ExportApi(connect, coordinator.health),
         ownership,
         cluster_token=settings.cluster_token,
     )

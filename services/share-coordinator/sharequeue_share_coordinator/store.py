@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 from msgspec import structs
 
 from sharequeue.ownership.shard_store import HELD
-from sharequeue.protocol.messages.audit import ExportStateQuery
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_share_coordinator.share_state.rows import (
     PART,
@@ -244,23 +243,3 @@ async def remove_keys(connection: Any, epochs: Mapping[int, int], key_ids: Seque
         list(epochs.values()),
         key_ids,
     )
-
-
-async def export(connection: Any, query: ExportStateQuery) -> list[tuple[Any, ...]]:
-    """Share-partitions. Returns: rows of (key id, group id, topic id, partition, seq, kind, record)."""
-    rows: list[tuple[Any, ...]] = await connection.fetch(
-        """SELECT k.key_id, k.group_id, k.topic_id, k.partition, r.seq, r.kind, r.record
-           FROM (SELECT * FROM share_state.share_partitions
-                 WHERE key_id > $1 AND key_id % $3 = $2 AND ($4::text IS NULL OR group_id = $4)
-                   AND ($5::text IS NULL OR topic_id::text = $5) AND ($6::int IS NULL OR partition = $6)
-                 ORDER BY key_id LIMIT $7) k
-           LEFT JOIN share_state.share_records r USING (key_id) ORDER BY k.key_id, r.seq""",
-        query.after,
-        query.part,
-        query.parts,
-        query.group_id,
-        query.topic_id,
-        query.partition,
-        query.page_size,
-    )
-    return rows

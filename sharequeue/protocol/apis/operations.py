@@ -1,14 +1,12 @@
-"""For operators: reports, audits (with the cluster token), and what every service answers about itself."""
+"""For operators: reports, and what every service answers about itself."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from sharequeue.protocol import capabilities
 from sharequeue.protocol.access.columns import OPEN, Access, Need, Shown, cluster, listed, topics
 from sharequeue.protocol.access.rights import CLUSTER_NAME, Operation, ResourceType
 from sharequeue.protocol.errors import TOPIC_ERRORS
 from sharequeue.protocol.messages import reports
-from sharequeue.protocol.messages.audit import AuditLogQuery, AuditStateResponse, ExportStateQuery, LogAudit
 from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery, ServiceDescription
 from sharequeue_http.forms.api import Api
 
@@ -77,31 +75,6 @@ FIGURES_HERE = Api(
     "Count, by group and topic, what happened at this gateway and what is in flight here.",
     request=reports.FiguresQuery,
     response=reports.Figures,
-)
-AUDIT_SHARE_STATE = Api(
-    "auditShareState",
-    "GET /v1/audit/share-state",
-    "Compare the stored rows of share-partitions with their share coordinators' answers and the ends of their logs.",
-    description="It needs the cluster token. The rows bypass every cache; the answers are those of the owners at the time "
-    "of the call.",
-    request=ExportStateQuery,
-    response=AuditStateResponse,
-    tag="Audit",
-    protected=True,
-    errors=("SASL_AUTHENTICATION_FAILED",),
-)
-AUDIT_LOG = Api(
-    "auditLog",
-    "GET /v1/audit/log/{topic_id}/{partition}",
-    "List the record batches of a partition as they are stored, without their records.",
-    description="It needs the cluster token. The list bypasses every cache and holds batches below the log start that are "
-    "not purged yet.",
-    request=AuditLogQuery,
-    response=LogAudit,
-    tag="Audit",
-    protected=True,
-    errors=("SASL_AUTHENTICATION_FAILED",),
-    needs=capabilities.always(capabilities.Capability.AUDIT_LOG),
 )
 DESCRIBE_SERVICE = _call(
     "describeService",

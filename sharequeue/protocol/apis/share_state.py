@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from sharequeue.protocol.messages.audit import ExportStateQuery, ExportStateResponse
 from sharequeue.protocol.messages.share_state import (
     ShareStateRequest,
     ShareStateResponse,
@@ -62,11 +61,4 @@ TOPIC_STATE_DELETED = _repeatable(
     "Delete every group's state for a deleted topic, in the shards of this instance.",
     request=TopicDeletedRequest,
     response=TopicDeletedResponse,
-)
-EXPORT_STATE = Api(
-    "exportShareGroupState",
-    "GET /v1/share-state/export",
-    "List the stored rows of share-partitions, a page at a time.",
-    request=ExportStateQuery,
-    response=ExportStateResponse,
 )

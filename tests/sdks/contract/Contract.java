@@ -138,8 +138,7 @@ final class Contract {
       return stream(step);
     }
     String url = step.path("stub").asBoolean() ? STUB : URL;
-    Supplier<String> token = step.path("token").asBoolean() ? () -> System.getenv("SHAREQUEUE_TOKEN") : null;
-    ApiClient client = step.has("key") ? keyed(step.get("key").asText()) : Producer.client(url, token);
+    ApiClient client = step.has("key") ? keyed(step.get("key").asText()) : Producer.client(url, null);
     client.setReadTimeout(Duration.ofMillis(step.path("cancel_after_ms").asLong(40_000)));
     if (step.has("bytes")) { // generated code would send the name of a file as JSON
       byte[] bytes = Base64.getDecoder().decode(step.get("bytes").asText());

@@ -36,7 +36,6 @@ type step struct {
 	Headers       object
 	Body          any
 	Bytes         string
-	Token         bool
 	Stub          bool
 	Key           string
 	Expect        object
@@ -74,9 +73,8 @@ type unexpected struct{ said string }
 func (u unexpected) Error() string { return u.said }
 
 var (
-	plain    = client("SHAREQUEUE_URL", nil)
-	stub     = client("SHAREQUEUE_STUB_URL", nil)
-	operator = client("SHAREQUEUE_URL", withToken(func() string { return os.Getenv("SHAREQUEUE_TOKEN") }))
+	plain = client("SHAREQUEUE_URL", nil)
+	stub  = client("SHAREQUEUE_STUB_URL", nil)
 )
 
 func withToken(token func() string) api.ClientOption {
@@ -334,8 +332,6 @@ func (p *player) call(s step) (object, error) {
 		gateway = keyed(s.Key)
 	} else if s.Stub {
 		gateway = stub
-	} else if s.Token {
-		gateway = operator
 	}
 	limit := patience
 	if s.CancelAfterMs > 0 {

@@ -60,8 +60,8 @@ def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
 
 
-def client(url: str, token: str | None = None) -> ApiClient:
-    return ApiClient(Configuration(host=url, access_token=token, retries=0))
+def client(url: str) -> ApiClient:
+    return ApiClient(Configuration(host=url, retries=0))
 
 
 def keyed(name: str) -> ApiClient:
@@ -86,7 +86,6 @@ class Player:
         self._values = values
         self._api = client(os.environ["SHAREQUEUE_URL"])
         self._stub = client(os.environ["SHAREQUEUE_STUB_URL"])
-        self._operator = client(os.environ["SHAREQUEUE_URL"], os.environ["SHAREQUEUE_TOKEN"])
 
     def play(self, step: Json) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -125,7 +124,7 @@ class Player:
         """The answer, or the Problem, with the status and the seconds of Retry-After."""
         if step["call"] == "streamRecords":
             return self._stream(step, len(step["expect"].get("answer", {}).get("events", ())))
-        api = self._stub if step.get("stub") else self._operator if step.get("token") else self._api
+        api = self._stub if step.get("stub") else self._api
         api = keyed(step["key"]) if "key" in step else api
         name = snake(step["call"])
         owner = next(kind for kind in vars(sharequeue_api).values() if isinstance(kind, type) and hasattr(kind, name))

@@ -17,7 +17,6 @@ interface Step {
   headers?: Values;
   body?: Json;
   bytes?: string;
-  token?: boolean;
   stub?: boolean;
   key?: string;
   expect?: { status?: number; answer?: Json; problem?: Json; retry_after?: string };
@@ -60,10 +59,6 @@ const IDLE_MS = 15_000; // a fetch without an answer ends after 20 s
 const URL = process.env["SHAREQUEUE_URL"]!;
 const plain = createClient<paths>({ baseUrl: URL });
 const stub = createClient<paths>({ baseUrl: process.env["SHAREQUEUE_STUB_URL"]! });
-const operator = createClient<paths>({
-  baseUrl: URL,
-  headers: { Authorization: `Bearer ${process.env["SHAREQUEUE_TOKEN"]}` },
-});
 
 class Unexpected extends Error {}
 
@@ -177,7 +172,7 @@ class Player {
 
   private async call(step: Step): Promise<Found> {
     if (step.call === "streamRecords") return this.stream(step);
-    const client = step.key ? keyed(step.key) : step.stub ? stub : step.token ? operator : plain;
+    const client = step.key ? keyed(step.key) : step.stub ? stub : plain;
     const params = { path: step.path ?? {}, query: step.query ?? {}, header: step.headers ?? {} };
     const raw = step.bytes !== undefined;
     const given: Given = {

@@ -12,7 +12,6 @@ from sharequeue_gateway.http.groups.offsets_api import GroupsApi
 from sharequeue_gateway.http.internal.group_use_api import GroupUse
 from sharequeue_gateway.http.internal.leader_api import LeaderApi
 from sharequeue_gateway.http.jobs.activity_api import ActivityApi
-from sharequeue_gateway.http.jobs.audit_api import AuditApi
 from sharequeue_gateway.http.jobs.compaction_api import CompactionApi
 from sharequeue_gateway.http.pages import serve_pages
 from sharequeue_gateway.http.produce_api import ProduceApi
@@ -57,12 +56,10 @@ class GatewayApis(NamedTuple):
     single_records: Calls
     group_use: GroupUse
     activity: ActivityApi
-    audit: AuditApi
     access: tuple[tuple[Api, Handler], ...]
 
     def calls(self) -> Calls:
-        """Return each call that clients and other services make, and its handler. The audits of the pipeline are beside
-        it."""
+        """Return each call that clients and other services make, and its handler."""
         return (
             (apis.FETCH_RECORDS, self.fetch.fetch_records),
             (apis.STREAM_RECORDS, self.stream.stream),
@@ -151,9 +148,6 @@ def create_gateway_app(
         return service
 
     serve(app, apis.DESCRIBE_SERVICE, describe, guard=guard)
-    serve(app, apis.AUDIT_SHARE_STATE, handlers.audit.share_state, cluster_token=cluster_token, protect=True)
-    audit_log = within(apis.AUDIT_LOG, handlers.audit.log, service)
-    serve(app, apis.AUDIT_LOG, audit_log, cluster_token=cluster_token, protect=True)
     serve_openapi(app, DESCRIPTION)
     serve_pages(app, kafka_defaults)
     return app

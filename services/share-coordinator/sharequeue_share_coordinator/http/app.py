@@ -1,22 +1,20 @@
-"""The share coordinator's application: the state calls, the export, and ownership."""
+"""The share coordinator's application: the state calls, and ownership."""
 
 from sharequeue.ownership.endpoints import serve_shards
 from sharequeue.ownership.leases import Ownership
 from sharequeue_http.application.app import App, create_app, serve
-from sharequeue_share_coordinator.http.export_api import ExportApi
 from sharequeue_share_coordinator.http.state_api import ShareStateApi
 
 
 def create_share_coordinator_app(
     states: ShareStateApi,
-    export: ExportApi,
     ownership: Ownership,
     *,
     cluster_token: str,
 ) -> App:
     """The application of one share coordinator."""
     app = create_app("sharequeue share coordinator", "Keeps the state of share-partitions.")
-    for api, handler in (*states.calls(), *export.calls()):
+    for api, handler in states.calls():
         serve(app, api, handler, cluster_token=cluster_token)
     serve_shards(app, ownership, cluster_token=cluster_token)
     return app

@@ -1,6 +1,5 @@
 """The calls for the jobs of the pipeline. No handler leads a share-partition or touches a share session.
 
 activity_api      the counts behind reports
-audit_api         stored state and stored batches, beside the answers of the services
 compaction_api    lists the batches of a partition, and removes records from them
 """
