@@ -23,7 +23,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import java.util.function.Supplier;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
@@ -31,7 +30,6 @@ import java.util.stream.Stream;
 import sharequeue.ApiClient;
 import sharequeue.ApiException;
 import sharequeue.ApiResponse;
-import sharequeue.api.AuditApi;
 import sharequeue.api.GroupsApi;
 import sharequeue.api.OperationsApi;
 import sharequeue.api.RecordsApi;
@@ -54,7 +52,6 @@ final class Contract {
           GroupsApi.class,
           ReportsApi.class,
           ScheduledApi.class,
-          AuditApi.class,
           OperationsApi.class);
   private static final ObjectMapper JSON = ApiClient.createDefaultObjectMapper();
   private static final JsonNodeFactory MADE = JsonNodeFactory.instance;

@@ -263,9 +263,6 @@ var calls = map[string]called{
 	"listActivity": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
 		return c.ListActivityWithResponse(ctx, as[*api.ListActivityParams](g.parameters))
 	},
-	"auditShareState": func(ctx context.Context, c *api.ClientWithResponses, g given) (any, error) {
-		return c.AuditShareStateWithResponse(ctx, as[*api.AuditShareStateParams](g.parameters))
-	},
 	"livez": func(ctx context.Context, c *api.ClientWithResponses, _ given) (any, error) {
 		return c.LivezWithResponse(ctx)
 	},

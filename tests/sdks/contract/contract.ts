@@ -132,7 +132,6 @@ const CALLS: Record<string, (client: Gateway, given: Given) => Promise<Answered>
   listInFlightRecords: (client, given) => client.GET("/v1/share-groups/{group}/in-flight", given),
   redriveDeadLetters: (client, given) => client.POST("/v1/share-groups/{group}/dead-letters/redrive", given),
   listActivity: (client, given) => client.GET("/v1/reports/activity", given),
-  auditShareState: (client, given) => client.GET("/v1/audit/share-state", given),
   livez: (client, given) => client.GET("/livez", given),
   readyz: (client, given) => client.GET("/readyz", given),
   metrics: (client, given) => client.GET("/metrics", { ...given, parseAs: "text" }),
