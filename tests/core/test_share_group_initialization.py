@@ -24,7 +24,7 @@ def test_gi_001_a_new_group_initialises_its_subscribed_topics() -> None:
     assert driver.saved[-1].topics == driver.group.topics, "persisted with the heartbeat"
 
 
-def test_gi_003_a_grown_topic_and_a_new_one_are_initialised() -> None:
+def test_gi_003_rs_007_a_grown_topic_and_a_new_one_are_initialised() -> None:
     driver = Driver(topics={"t1": 2, "t2": 2})
     driver.heartbeat("M1", 0, ["t1", "t2"])
     driver.create("t1", 4)

@@ -1,5 +1,6 @@
 """The edge of a real gateway: its files, curl, and the methods that each path allows."""
 
+import contextlib
 import json
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ from sharequeue.protocol import apis
 from sharequeue.stack.stack import Stack
 from sharequeue_http.forms.api import Api
 from tests.http.calls import Gateway, problem, wait_until
-from tests.sharequeue_http.raw import Raw
+from tests.sharequeue_http.raw import Raw, head
 
 
 def test_a_gateway_that_runs_out_of_files_logs_it_and_keeps_running(
@@ -32,6 +33,18 @@ def test_a_gateway_that_runs_out_of_files_logs_it_and_keeps_running(
     for line in lines:
         line.__exit__()
     wait_until(lambda: httpx.get(f"{shared_stack.url}/livez", timeout=60).status_code == 200)
+
+
+def test_a_body_is_freed_before_its_connection(gateway: Gateway, shared_stack: Stack) -> None:
+    """Otherwise an idle connection would keep as much memory as its largest body took."""
+    process = psutil.Process(shared_stack.service("gateway").pid)
+    before, size = process.memory_info().rss, 10 << 20
+    with contextlib.ExitStack() as lines:
+        for _ in range(16):
+            line = lines.enter_context(Raw(gateway.port, 60))
+            line.send(head("GET /livez", f"Content-Length: {size}") + b"0" * size)
+            assert line.answer().status == 200
+        assert process.memory_info().rss - before < 8 * size
 
 
 def test_curl_may_offer_http_2(gateway: Gateway, shared_stack: Stack, name: str) -> None:

@@ -84,7 +84,6 @@ SCENARIOS = {
     COORDINATOR: ("state_batches", "shard", "batch_list", "rows", "shard_replay"),
     GROUP_COORDINATOR: (
         "assignor",
-        "share_group",
         "share_group_membership",
         "share_group_initialization",
         "share_group_offsets",

@@ -253,3 +253,21 @@ def test_many_requests_at_once_are_answered_in_order(raw: Raw, server: EdgeServe
     sender.start()
     assert [raw.answer().body for _ in range(count)] == [b"%03d" % number for number in range(count)]
     sender.join()
+
+
+def test_bad_bytes_behind_a_request_do_not_change_its_answer(raw: Raw, server: EdgeServer) -> None:
+    """As after a body that is longer than its Content-Length: a client that got 400 would repeat what was done."""
+    raw.send(head("POST /echo", "Content-Length: 1") + b"7\0\0")
+    answer = raw.answer()
+    assert (answer.status, answer.headers["connection"], raw.rest()) == (200, "close", b"")
+    assert server.received == [b"7"]
+
+
+@pytest.mark.parametrize(
+    "asked", [b"GET /headers HTTP/1.0\r\n\r\n", head("GET /headers", "Connection: close")], ids=["1.0", "close"]
+)
+def test_a_connection_ends_when_its_client_asks(raw: Raw, asked: bytes) -> None:
+    raw.send(head("GET /headers"))
+    assert raw.answer().headers.get("connection") is None
+    raw.send(asked)
+    assert (raw.answer().headers["connection"], raw.rest()) == ("close", b"")
