@@ -76,11 +76,6 @@ def test_every_instance_names_the_same_owners(stack: Stack) -> None:
         wait_until(lambda first=first, second=second: owners(first) == owners(second))  # type: ignore[misc]
 
 
-def test_only_services_may_look_up_owners(stack: Stack) -> None:
-    url = f"{stack.service('group coordinator').url}/v1/shards"
-    assert httpx.get(url, timeout=30, verify=False).status_code == 401
-
-
 def test_a_call_at_the_wrong_instance_gets_the_owners_address(stack: Stack, name: str) -> None:
     """NOT_COORDINATOR, definite and retriable, before anything is done."""
     first, second = pair(stack, "group coordinator")

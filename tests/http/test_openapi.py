@@ -187,42 +187,16 @@ FREE_TEXTS = re.compile(
 """Fields that only the size of the whole request bounds."""
 
 
-def test_requests_and_parameters_have_bounds(document: Json) -> None:
-    """Generated clients learn of a bound when they are written, not by a refusal."""
+def test_texts_of_requests_and_parameters_have_bounds(document: Json) -> None:
+    """Generated clients learn of a bound when they are written, not by a refusal. Numbers and lists: test_document."""
     schemas = document["components"]["schemas"]
     given = [typed(schemas[name], f"/{name}") for name in sorted(requests(document))]
     for _, _, operation in operations(document):
         given += [typed(parameter["schema"], parameter["name"]) for parameter in operation["parameters"]]
-    seen = 0
-    for place, schema in itertools.chain.from_iterable(given):
-        kind = schema["type"]
-        if kind == "integer":
-            assert schema.keys() >= {"format", "minimum", "maximum"}, place
-        elif kind == "array":
-            assert "maxItems" in schema, place
-        elif kind == "string" and not FREE_TEXTS.fullmatch(place):
-            assert schema.keys() & {"maxLength", "enum", "format"}, place
-        seen += 1
-    assert seen > 100
-
-
-def test_the_document_lists_names_and_words(document: Json) -> None:
-    schemas = document["components"]["schemas"]
-    name = {"type": "string", "minLength": 1, "maxLength": 249, "pattern": "^[a-zA-Z0-9._-]{1,249}$"}
-    create = schemas["CreateTopicRequest"]["properties"]
-    assert create["name"].items() >= name.items()
-    assert create["partitions"].items() >= {"minimum": 1, "maximum": 10_000}.items()
-    assert schemas["FetchRequest"]["properties"]["topics"]["items"] == name
-    acknowledgement = schemas["Acknowledgement"]["properties"]
-    words = ["gap", "accept", "release", "reject", "renew"]
-    assert acknowledgement["topic"].items() >= name.items()
-    assert acknowledgement["type"]["$ref"] == "#/components/schemas/AcknowledgeType"
-    assert acknowledgement["types"]["items"] == {"$ref": "#/components/schemas/AcknowledgeType"}
-    assert (schemas["AcknowledgeType"]["type"], schemas["AcknowledgeType"]["enum"]) == ("string", words)
-    assert schemas["ResetTarget"]["enum"] == ["current", "datetime", "earliest", "latest", "offset"]
-    for listing in ("ShareGroupListing", "ShareGroupDescription"):
-        assert schemas[listing]["properties"]["state"]["$ref"] == "#/components/schemas/ShareGroupState"
-    assert schemas["ShareGroupState"]["enum"] == ["Empty", "Stable", "Dead"]
+    texts = [each for each in itertools.chain.from_iterable(given) if each[1]["type"] == "string"]
+    assert len(texts) > 50
+    for place, schema in texts:
+        assert FREE_TEXTS.fullmatch(place) or schema.keys() & {"maxLength", "enum", "format"}, place
 
 
 def bodies(document: Json) -> Iterator[tuple[str, str, Json]]:

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from sharequeue.protocol.messages.share_state import PartitionStateResult
-from sharequeue.protocol.state import StateBatch
 from sharequeue.stack.stack import Stack
-from tests.core.states import Stored, stored_in
+from tests.core.states import Stored
 
 State = dict[str, Any]
 
@@ -78,11 +77,6 @@ def batches(*given: tuple[int, int, int, int]) -> State:
     return {"batches": given}
 
 
-def stored(result: State) -> Stored:
-    """The state in the answer of a read."""
-    return stored_in(msgspec.convert(result, PartitionStateResult, str_keys=True))
-
-
 def written(**more: Any) -> State:
     return {"state_epoch": 0, "leader_epoch": 0, "start_offset": 0, "delivery_complete_count": 0, **more}
 
@@ -100,27 +94,6 @@ FIELDS: dict[str, tuple[str, ...]] = {
 
 def request_of(call: str, **more: Any) -> State:
     return {**{field: FULL[field] for field in FIELDS[call]}, **more}
-
-
-@pytest.mark.parametrize("call", ALL)
-def test_only_services_may_call(stack: Stack, call: str) -> None:
-    url = f"{stack.service('share coordinator').url}/v1/share-state/{call}"
-    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic xyz"}):
-        answer = httpx.post(url, json={"group_id": "g", "topics": []}, headers=headers, timeout=60)
-        assert (answer.status_code, answer.json()["kafka_code"]) == (401, 58)
-
-
-def test_sc_001_sc_017_a_written_state_is_read_back(calls: Calls, topic_id: str) -> None:
-    assert calls.codes("initialize", topic_id, {"state_epoch": 2, "start_offset": -1}) == [0]
-    update = written(state_epoch=2, delivery_complete_count=11, state=batches((0, 10, 2, 1)))
-    assert calls.codes("write", topic_id, update) == [0]
-    (result,) = calls("read", topic_id, {"leader_epoch": 1})
-    assert (result["state_epoch"], result["start_offset"]) == (2, 0)
-    assert stored(result).state_batches() == [StateBatch(0, 10, 2, 1)]
-    (summary,) = calls("read-summary", topic_id, {"leader_epoch": 0})
-    assert (summary["state_epoch"], summary["leader_epoch"]) == (2, 1)
-    assert (summary["start_offset"], summary["delivery_complete_count"]) == (0, 11)
-    assert calls.codes("read", topic_id, {"leader_epoch": 0}) == [74]
 
 
 def test_a_state_write_may_exceed_the_limit_of_client_requests(calls: Calls, topic_id: str) -> None:
