@@ -1,15 +1,16 @@
 """`sharequeue produce`: the lines of a file become records, in order.
 
-`lines` reads the input. `sending` sends many at a time and keeps the result of each.
+`lines` reads the input. `sending` sends many lines at a time and knows which are appended.
 This file has the options and the exit code. `sharequeue.cli` alone imports this package.
 """
 
 import click
+import msgspec
 
 from sharequeue.cli.commands import INTERRUPTED, complain
 from sharequeue.cli.output import REFUSED, Gateway, asks_gateway, explain, key_values, say
 from sharequeue.cli.produce.lines import BadLine, Lines, open_input
-from sharequeue.cli.produce.sending import Sending, Where
+from sharequeue.cli.produce.sending import Sending
 from sharequeue.client import ApiError
 
 
@@ -34,10 +35,9 @@ async def produce(
 ) -> None:
     """Produce each line of FILE, or of stdin, as a record of TOPIC.
 
-    Lines that are not UTF-8 become bytes. Records keep the order of the lines. A refused line ends the command; lines
-    near it may have been sent by then, and the message names the lines that were not taken, and how to go on. After
-    Ctrl-C the command reads nothing more, sends the lines that it has read for at most 3 seconds, reports which lines
-    are appended, and exits with 130.
+    Lines that are not UTF-8 become bytes. Records keep the order of the lines. A refused line ends the command; the
+    message says up to which line the records are appended, and no line behind that one is. After Ctrl-C the command
+    ends with the request under way, for which it waits at most 3 seconds, says the same, and exits with 130.
     """
     if key is not None and key_separator is not None:
         raise click.UsageError("give --key or --key-separator, not both")
@@ -52,29 +52,24 @@ async def produce(
     )
     descriptor = open_input(file)
     await gateway.check_reachable()
-    where = Where(topic)
     fault: Exception | None = None
     interrupted = False
-    sending = Sending(gateway.url, topic, lines, where)
+    sending = Sending(gateway.url, topic, lines)
     try:
         interrupted = await sending.run(descriptor)
     except (BadLine, ApiError, OSError) as error:
         fault = error
     if gateway.as_json:
-        click.echo(where.as_json())
-    elif where.counts or (fault is None and not interrupted):
-        click.echo(str(where))
+        click.echo(msgspec.json.encode(sending.as_json()))
+    elif sending.record_count or (fault is None and not interrupted):
+        click.echo(str(sending))
+    stopped, last_line = sending.so_far(), sending.last_line
     if interrupted:
-        if sending.failed is not None and sending.failed.problem is not None:
-            gateway.explain(sending.failed)
-        detail = f"interrupted: {where.so_far()}; no later line was sent"
-        complain(
-            detail, as_json=gateway.as_json, code="INTERRUPTED", by="sharequeue produce", last_line=where.last_line
-        )
+        detail = f"interrupted: {stopped}; no later line was sent"
+        complain(detail, as_json=gateway.as_json, code="INTERRUPTED", by="sharequeue produce", last_line=last_line)
         raise click.exceptions.Exit(INTERRUPTED)
     if fault is None:
         return
-    stopped, last_line = where.so_far(), where.last_line
     if not gateway.as_json:
         say(f"sharequeue produce: stopped: {stopped}")
     if isinstance(fault, ApiError):

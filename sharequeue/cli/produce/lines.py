@@ -82,18 +82,18 @@ def open_input(file: str) -> int:
         raise click.UsageError(f"{file}: {fault.strerror}") from None
 
 
-async def read_lines(file: int) -> AsyncIterator[bytes]:
-    """The lines of a file as they arrive, without their ends. Raises: BadLine."""
-    number, size = 1, 0
+async def read_lines(file: int) -> AsyncIterator[list[bytes]]:
+    """The lines of a file without their ends, as many at a time as have arrived. Raises: BadLine."""
+    number = 1
     begun: list[bytes] = []  # parts of the line whose end has not arrived
     while data := await outside(os.read, file, READ_BYTES):
         *ends, rest = data.split(b"\n")
-        for end in ends:
-            yield b"".join((*begun, end)).removesuffix(b"\r")
-            number, begun, size = number + 1, [], 0
+        if ends:
+            lines = [b"".join((*begun, ends[0])), *ends[1:]]
+            yield [line.removesuffix(b"\r") for line in lines]
+            number, begun = number + len(lines), []
         begun.append(rest)
-        size += len(rest)
-        if size > LONGEST_LINE_BYTES:
+        if sum(map(len, begun)) > LONGEST_LINE_BYTES:
             raise BadLine(number, f"it has more than {LONGEST_LINE_BYTES} bytes, the most that any topic allows")
-    if size:
-        yield b"".join(begun)
+    if any(begun):
+        yield [b"".join(begun)]

@@ -1,165 +1,129 @@
-"""Sends the lines of `sharequeue produce`, many at a time, and keeps the result of each."""
+"""Sends the lines of `sharequeue produce` in order, one request after another. Each is appended whole or not at all, so
+what is appended ends at one line."""
 
 import asyncio
 import contextlib
 import re
-from collections import Counter, deque
-from collections.abc import Sequence
-from typing import Final
-
-import msgspec
+from typing import Any, Final
 
 from sharequeue.cli.login import variables
 from sharequeue.cli.printing import stopping
 from sharequeue.cli.produce.lines import BadLine, Lines, read_lines
-from sharequeue.client import ApiError, Pending, Producer
-from sharequeue.client.consuming.deliveries import runs
+from sharequeue.client import ApiError, NewRecord, Producer
 
-IN_FLIGHT_RECORDS: Final = 5000
-"""Reading waits while this many records have no result."""
-RECORD_0: Final = re.compile(r"^record 0\b")
-"""The first words about a record that is alone in its request."""
+MOST_LINES: Final = 1000
+MOST_BYTES: Final = 256 * 1024
+"""Of the lines of a request; a longer line ends it."""
+RECORD: Final = re.compile(r"^record (\d+)\b")
+"""The first words about a record of a request."""
 SETTLE_S: Final = 3.0
-"""How long requests may take after Ctrl-C."""
-
-
-class Where:
-    """The places of the appended records, by partition."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.counts: Counter[int] = Counter()
-        self._first: dict[int, int] = {}
-        self._last: dict[int, int] = {}
-        self.last_line = 0
-        """The last line that has a result."""
-        self.refused: list[int] = []
-        """Lines that are surely not appended."""
-        self.doubtful: list[int] = []
-        """Lines that may be appended or not: their answer was lost."""
-
-    def add(self, line: int, partition: int, offset: int) -> None:
-        self.counts[partition] += 1
-        self._first.setdefault(partition, offset)
-        self._last[partition] = offset
-
-    def so_far(self) -> str:
-        """The results in words, if the command ends early."""
-        total = self.counts.total()
-        missing = sorted(self.refused + self.doubtful)
-        parts = [f"{total} record{'' if total == 1 else 's'} appended" if total else "no record appended"]
-        if total and not missing:
-            parts[0] += f", up to line {self.last_line}"
-        if self.refused:
-            parts.append(f"not taken: {_lines(self.refused)}")
-        if self.doubtful:
-            parts.append(f"unknown for {_lines(self.doubtful)}")
-        if missing:
-            wanted = ";".join(",".join(map(str, dict.fromkeys(span))) + "p" for span in runs(missing))
-            parts.append(f"`sed -n '{wanted};{self.last_line + 1},$p'` picks these lines and those that were not sent")
-        return "; ".join(parts)
-
-    def as_json(self) -> bytes:
-        return msgspec.json.encode(
-            {
-                "topic": self.topic,
-                "record_count": self.counts.total(),
-                "refused_lines": list(runs(self.refused)),
-                "unknown_lines": list(runs(self.doubtful)),
-                "partitions": [
-                    {
-                        "partition": partition,
-                        "record_count": count,
-                        "first_offset": self._first[partition],
-                        "last_offset": self._last[partition],
-                    }
-                    for partition, count in sorted(self.counts.items())
-                ],
-            }
-        )
-
-    def __str__(self) -> str:
-        total = self.counts.total()
-        places = "; ".join(
-            f"partition {partition}: {count}, offsets {self._first[partition]} to {self._last[partition]}"
-            for partition, count in sorted(self.counts.items())
-        )
-        return f"{total} record{'' if total == 1 else 's'} to {self.topic}" + (f" ({places})" if places else "")
-
-
-def _lines(lines: Sequence[int]) -> str:
-    spans = [f"{first} to {last}" if last > first else f"{first}" for first, last in runs(lines)]
-    return f"line{'' if len(lines) == 1 else 's'} {', '.join(spans)}"
+"""How long the request under way may take after Ctrl-C."""
 
 
 class Sending:
-    """Sends the lines of the input, and notes the result of each in `where`."""
+    """Sends the lines of the input, and knows which are appended."""
 
-    def __init__(self, url: str, topic: str, lines: Lines, where: Where) -> None:
-        self._producer = Producer(url, **variables().options)
-        self._topic = topic
+    def __init__(self, url: str, topic: str, lines: Lines) -> None:
+        self._producer = Producer(
+            url, max_batch_records=MOST_LINES, max_batch_bytes=32 * MOST_BYTES, **variables().options
+        )
+        self.topic = topic
         self._lines = lines
-        self._where = where
-        self._waiting: deque[tuple[int, Pending]] = deque()
-        """Lines that were handed to the producer and have no result yet, in order."""
-        self._all_read = False
-        self.failed: ApiError | None = None
-        """The error of a line that was under way at Ctrl-C."""
+        self._stopped = False
+        self._places: dict[int, list[int]] = {}
+        """Of each partition: how many records, the first offset, the last."""
+        self.last_line = 0
+        """All lines up to this one are appended."""
+        self._unknown: tuple[int, int] | None = None
+        """The first and the last line of a request without an answer."""
 
     async def run(self, descriptor: int) -> bool:
-        """Send all lines. After the first Ctrl-C it reads no more, and sends the lines that it has read for at most
-        `SETTLE_S`.
+        """Send all lines. Ctrl-C ends it after the request under way, which gets `SETTLE_S`.
 
-        Returns: whether Ctrl-C came before all lines were sent. Raises: BadLine: no line after that one was sent.
-            ApiError: a record was refused. OSError: the input cannot be read. In each case `where` has the results.
+        Returns: whether Ctrl-C came before all lines were sent. Raises: BadLine, ApiError: this line, or a line of this
+            request, is refused, and no later one was sent. OSError: the input cannot be read.
         """
         sending = asyncio.ensure_future(self._send(descriptor))
-        with stopping(sending.cancel):
-            await asyncio.wait([sending])
-            with contextlib.suppress(ApiError):  # of requests that are given up now; `_settle` notes them
-                await self._producer.close(timeout_ms=SETTLE_S * 1000)
-            try:
-                await self._settle()
-            except ApiError as error:
-                self.failed = error
+        stop = asyncio.Event()
+        with stopping(stop.set):
+            stopped = asyncio.ensure_future(stop.wait())
+            await asyncio.wait({sending, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            self._stopped = stop.is_set()
+            stopped.cancel()
+            if self._unknown is not None:
+                await asyncio.wait({sending}, timeout=SETTLE_S)
+            sending.cancel()
+            await asyncio.wait({sending})
+            with contextlib.suppress(ApiError):  # `_append` raises those that count
+                await self._producer.close(timeout_ms=0)
         if not sending.cancelled():
             sending.result()
-        return sending.cancelled() and (self.failed is not None or not self._all_read)
+        return sending.cancelled()
 
     async def _send(self, descriptor: int) -> None:
         number = 0
-        try:
-            async for line in read_lines(descriptor):
-                number += 1
-                record = self._lines.record(line, number)
-                if record is not None:
-                    pending = await self._producer.send_soon(
-                        self._topic, record.value, key=record.key, headers=record.headers, partition=record.partition
-                    )
-                    self._waiting.append((number, pending))
-                if len(self._waiting) >= IN_FLIGHT_RECORDS:
-                    await self._settle()
-        except (BadLine, OSError):
-            await self._settle()
-            raise
-        self._all_read = True
-        await self._settle()
-
-    async def _settle(self) -> None:
-        """Note the results of the lines that wait. Raises: ApiError: the error of the first that is not appended."""
-        failed: ApiError | None = None
-        while self._waiting:
-            line, pending = self._waiting[0]
+        part: list[tuple[int, NewRecord]] = []
+        async for block in read_lines(descriptor):
+            size = 0
             try:
-                place = await pending
-            except ApiError as error:
-                (self._where.refused if error.definite else self._where.doubtful).append(line)
-                if failed is None:
-                    failed = error
-                    failed.detail = f"line {line}: {RECORD_0.sub('the record', error.detail)}"
-            else:
-                self._where.add(line, place.partition, place.offset)
-            self._where.last_line = line
-            self._waiting.popleft()
-        if failed is not None:
-            raise failed
+                for line in block:
+                    number += 1
+                    record = self._lines.record(line, number)
+                    if record is not None:
+                        part.append((number, record))
+                    size += len(line)
+                    if len(part) == MOST_LINES or size >= MOST_BYTES:
+                        await self._append(part)
+                        size = 0
+            except BadLine:
+                await self._append(part)
+                raise
+            await self._append(part)
+
+    async def _append(self, part: list[tuple[int, NewRecord]]) -> None:
+        """Append the records of lines, and empty the list. Raises: ApiError: none is appended, or that is not known."""
+        if not part:
+            return
+        if self._stopped:
+            raise asyncio.CancelledError
+        self._unknown = part[0][0], part[-1][0]
+        try:
+            produced = await self._producer.send_many(self.topic, [record for _, record in part])
+        except ApiError as error:
+            if found := RECORD.match(error.detail):
+                error.detail = f"line {part[int(found[1])][0]}: the record{error.detail[found.end() :]}"
+            if error.definite:
+                self._unknown = None
+            raise
+        for place in produced:
+            known = self._places.setdefault(place.partition, [0, place.offset, place.offset])
+            known[0], known[2] = known[0] + 1, place.offset
+        self.last_line, self._unknown = part[-1][0], None
+        part.clear()
+
+    @property
+    def record_count(self) -> int:
+        return sum(count for count, *_ in self._places.values())
+
+    def so_far(self) -> str:
+        """The results in words, if the command ends early."""
+        said = f"{_counted(self.record_count)} appended, up to line {self.last_line}"
+        said = said if self.record_count else "no record appended"
+        return said if self._unknown is None else f"{said}; unknown for lines {self._unknown[0]} to {self._unknown[1]}"
+
+    def as_json(self) -> dict[str, Any]:
+        names = "partition", "record_count", "first_offset", "last_offset"
+        rows = [dict(zip(names, (number, *place), strict=True)) for number, place in sorted(self._places.items())]
+        unknown = [] if self._unknown is None else [self._unknown]
+        return {"topic": self.topic, "record_count": self.record_count, "unknown_lines": unknown, "partitions": rows}
+
+    def __str__(self) -> str:
+        places = "; ".join(
+            f"partition {number}: {count}, offsets {first} to {last}"
+            for number, (count, first, last) in sorted(self._places.items())
+        )
+        return f"{_counted(self.record_count)} to {self.topic}" + (f" ({places})" if places else "")
+
+
+def _counted(count: int) -> str:
+    return f"{count} record{'' if count == 1 else 's'}"

@@ -30,7 +30,6 @@ def test_lines_of_stdin_become_records(process: Run, client: httpx.Client, name:
     assert json.loads(done.stdout) == {
         "topic": name,
         "record_count": 2,
-        "refused_lines": [],
         "unknown_lines": [],
         "partitions": [{"partition": 0, "record_count": 2, "first_offset": 4, "last_offset": 5}],
     }
@@ -150,28 +149,24 @@ def test_an_interrupt_names_lines_with_an_unknown_outcome(
         os.kill(gateway.pid, signal.SIGCONT)
     assert process.stderr is not None
     said = process.stderr.read()
-    assert (
-        b"interrupted: 1 record appended; unknown for lines 2 to 3; `sed -n '2,3p;4,$p'` picks these lines and" in said
-    )
+    assert b"interrupted: 1 record appended, up to line 1; unknown for lines 2 to 3; no later line was sent" in said
 
 
-def test_each_line_that_was_not_taken_is_named(run: Run, client: httpx.Client, name: str, tmp_path: Path) -> None:
-    """The lines that `sed` picks, when they are mended, make the topic whole."""
+def test_a_refused_line_is_named_and_nothing_of_its_request_is_appended(
+    run: Run, client: httpx.Client, name: str, tmp_path: Path
+) -> None:
+    """So what is appended ends at one line, and `tail -n +1001` gives what is left."""
     ask(client, "POST", "/v1/topics", {"name": name, "config": {"max.message.bytes": "2000"}})
     file = tmp_path / "lines"
-    lines = [f"{number}" * (3000 if number in (10, 12, 13) else 1) for number in range(1, 31)]
-    file.write_text("\n".join(lines) + "\n")
-    stopped = "27 records appended; not taken: lines 10, 12 to 13; `sed -n '10p;12,13p;31,$p'` picks these lines"
-    done = run("produce", name, str(file), "--json", code=REFUSED)
-    assert json.loads(done.stdout)["refused_lines"] == [[10, 10], [12, 13]]
-    (fault,) = map(json.loads, done.stderr.splitlines())
-    assert (fault["code"], fault["last_line"]) == ("MESSAGE_TOO_LARGE", 30)
-    assert fault["stopped"].startswith(stopped)
-    assert fault["detail"].startswith("line 10: the record has ")
-    assert len(log(client, name)) == 27
+    file.write_text("".join(f"{number}{'x' * (3000 if number in (1010, 1012) else 0)}\n" for number in range(1, 1031)))
+    (fault,) = map(json.loads, run("produce", name, str(file), "--json", code=REFUSED).stderr.splitlines())
+    assert (fault["code"], fault["last_line"]) == ("MESSAGE_TOO_LARGE", 1000)
+    assert fault["stopped"] == "1000 records appended, up to line 1000"
+    assert fault["detail"].startswith("line 1010: the record has ")
     done = run("produce", name, str(file), code=REFUSED)
-    assert f"sharequeue produce: stopped: {stopped}".encode() in done.stderr
-    assert b"line 10: the record has " in done.stderr
+    assert b"sharequeue produce: stopped: 1000 records appended, up to line 1000\n" in done.stderr
+    assert b"line 1010: the record has " in done.stderr
+    assert client.get(f"/v1/topics/{name}").json()["partitions"][0]["log_end_offset"] == 2000
 
 
 def test_what_stops_produce_is_one_line_of_json_where_that_is_asked_for(run: Run, name: str, tmp_path: Path) -> None:
