@@ -260,6 +260,7 @@ class Admin(OperatorCalls):
         topic: str | None = None,
         partition: int | None = None,
         offset: int | None = None,
+        loaded: bool = False,
         page_size: int = 1000,
     ) -> AsyncIterator[ListInFlightResponse]:
         """List the records that a group has in flight, with their holders, lock ends and delivery counts."""
@@ -269,6 +270,7 @@ class Admin(OperatorCalls):
             topic=topic,
             partition=partition,
             offset=offset,
+            loaded=loaded,
             page_size=page_size,
         )
 

@@ -917,12 +917,13 @@ class Admin(OwnThread[client.Admin]):
         topic: str | None = None,
         partition: int | None = None,
         offset: int | None = None,
+        loaded: bool = False,
         page_size: int = 1000,
     ) -> Iterator[ListInFlightResponse]:
         """List the records that a group has in flight, with their holders, lock ends and delivery counts."""
         return self._thread.iterate(
             lambda: self._inner.list_in_flight_records(
-                group, topic=topic, partition=partition, offset=offset, page_size=page_size
+                group, topic=topic, partition=partition, offset=offset, loaded=loaded, page_size=page_size
             )
         )
 
