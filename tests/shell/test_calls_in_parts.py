@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import UNSET
-from sharequeue_gateway.http.single_records.dead_letters import FoundLetter, Letter
+from sharequeue_gateway.delivery.stored_records import StoredRecord
+from sharequeue_gateway.http.single_records.dead_letters import FoundLetter
 from sharequeue_gateway.http.single_records.dead_letters_api import DeadLettersApi
 from sharequeue_gateway.http.single_records.redrive_api import Redriving
 from sharequeue_gateway.record_log.log import CLOSED, DeadLetterKey
@@ -20,7 +21,7 @@ from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import Throttled
 
 FOUND = FoundLetter(
-    Letter(value=msgspec.Raw(b"1"), headers={"__dlq.errors.topic": "t"}),
+    StoredRecord(value=msgspec.Raw(b"1"), headers={"__dlq.errors.topic": "t"}),
     DeadLetterKey(SharePartitionKey("g", "id", 0), CLOSED, 0, 1),
     False,
 )
