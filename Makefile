@@ -43,14 +43,14 @@ cluster = tests/cluster tests/chaos
 hostile = tests/hostile $(edge)
 edge = $(addprefix tests/sharequeue_http/test_,connection_limits.py framing.py tls.py untidy_clients.py workers.py)
 scenarios = $(addprefix tests/system/test_,readiness.py switch_over.py unloaded_while_writing.py)
-slow = $(addprefix tests/storage/test_,compressed_batches.py group_resets.py key_partitions.py large_ends.py large_snapshots.py last_stable_offset.py \
+slow = $(addprefix tests/storage/test_,compressed_batches.py group_resets.py large_ends.py large_snapshots.py last_stable_offset.py \
 	many_locks.py migrations.py open_dead_letters.py ownership.py paged_reads.py query_plans.py \
 	readers_interleaved.py redis_away.py retaining.py share_state_faults.py silent_postgres.py transaction_model.py \
 	transaction_parts.py transaction_plans.py transaction_races.py transactions.py wide_topics.py) \
 	$(addprefix tests/http/test_,backlog_metrics.py client_losses.py client_membership.py coordinators.py crowding.py dead_letter_choice.py fair_turns.py group_faults.py \
 	in_flight_pages.py isolation_levels.py limits.py lock_lengths.py look_up.py metrics.py other_systems.py readers.py reading_on.py \
 	scheduled.py share_partition_limit.py state_faults.py streams.py wide_topics.py worker.py) \
-	$(addprefix tests/http/cli/test_,consuming.py group_administration.py producing.py transactions.py)
+	$(addprefix tests/http/cli/test_,consuming.py group_administration.py producing.py)
 SHARDS ?= pipeline processes slow cluster hostile
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 

@@ -132,6 +132,15 @@ def test_every_make_target_is_documented() -> None:
     assert {*documented, "help", "install"} == {*targets}
 
 
+def test_the_makefile_names_modules_that_exist() -> None:
+    """pytest runs nothing of a shard that names one which is gone."""
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    lists = re.findall(r"\$\(addprefix (tests/\S+),([^)]*)\)", makefile)
+    named = [f"{prefix}{name}" for prefix, names in lists for name in names.split()]
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 @pytest.mark.parametrize("page", ["docs/start.md", "docs/sdks.md"])
 def test_each_option_of_make_up_exists(page: str) -> None:
     shown = re.findall(r'`make up ARGS=(?:"([^`]+)"|(\S+))`', (ROOT / page).read_text())
