@@ -62,6 +62,8 @@ class Connection(Protocol):
 
     def restart_clock(self) -> None: ...
 
+    def set_aside(self, exchange: "Exchange") -> None: ...
+
     def on_answered(self, exchange: "Exchange") -> None: ...
 
 
@@ -231,6 +233,11 @@ class Exchange:
         self._body, self.kept = b"", 0
         self.keep_alive = False
         self._tell()
+
+    def set_aside(self) -> None:
+        """Keep nothing of the body, and read no more until the answer, which waits."""
+        self._body, self.kept = b"", 0
+        self.connection.set_aside(self)
 
     def leave(self) -> None:
         """The client is gone."""

@@ -82,6 +82,9 @@ class _Exchange(Exchange):
             named = {name.decode(): value.decode("latin-1") for name, value in headers}
             self.answered_with.set_result(HttpAnswer(status, named, b"".join((body, *more))))
 
+    def set_aside(self) -> None:
+        """Do nothing: there is no connection to read."""
+
     def end(self, fault: Exception) -> None:
         """End without an answer."""
         if not self.answered_with.done():

@@ -1,7 +1,7 @@
 """Paces the refusals of callers that nobody knows, so that a flood of wrong keys costs no more than some of them.
 
     a refusal ─┬─ the first PER_S of a second ──▶ answered at once
-               ├─ some wait, MOST_S at most ────▶ answered in its turn; till then its connection brings no other one
+               ├─ some wait, MOST_S at most ────▶ answered in its turn; till then its connection is not read
                └─ too many wait ────────────────▶ answered at once, and its connection ends
 
 A caller that is known never waits here, and a proxy sends its request on another connection.
@@ -43,6 +43,7 @@ class Pace:
         if wait_s is None:
             exchange.keep_alive = False
         elif wait_s:
+            exchange.set_aside()
             self.waiting += 1
             try:
                 await asyncio.sleep(wait_s)

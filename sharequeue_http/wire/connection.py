@@ -231,6 +231,12 @@ class Connection(asyncio.Protocol):
             self.edge.watched[self] = None
             self.transport.pause_reading()
 
+    def set_aside(self, exchange: Exchange) -> None:
+        """Stop reading until a request is answered, of whose body nothing is kept."""
+        if self._incoming is exchange:
+            self._received()
+        self.pause()
+
     def resume(self) -> None:
         """Read on."""
         if not self._paused or self._lost:

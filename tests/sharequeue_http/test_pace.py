@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.sharequeue_http.raw import Raw, head
 
 RIGHT = head("GET /secret", "Authorization: Bearer right")
 WRONG = head("GET /secret", "Authorization: Bearer wrong")
+UPLOAD = head("POST /secret", "Authorization: Bearer wrong", "Content-Length: 1000000") + b"x" * 200_000
 CROWD = 50
 
 
@@ -25,17 +27,18 @@ def secret(app: App) -> None:
     async def handler(_: Call) -> Answer:
         return Answer(b"served", headers=())
 
-    api = Api("secret", "GET /secret", "", response=Empty, tag="Tests")
-    serve(app, api, handler, cluster_token="right", protect=True)
+    for method in "GET", "POST":
+        api = Api(method, f"{method} /secret", "", response=Empty, tag="Tests", raw_body=method == "POST")
+        serve(app, api, handler, cluster_token="right", protect=True)
 
 
 @contextlib.contextmanager
-def crowd(server: EdgeServer, size: int) -> Iterator[list[Raw]]:
+def crowd(server: EdgeServer, size: int, request: bytes = WRONG) -> Iterator[list[Raw]]:
     """Connections that have sent a wrong token each."""
     with contextlib.ExitStack() as stack:
         lines = [stack.enter_context(Raw(server.port)) for _ in range(size)]
         for line in lines:
-            line.send(WRONG)
+            line.send(request)
         yield lines
 
 
@@ -66,6 +69,17 @@ def test_the_right_token_is_served_while_refusals_wait(monkeypatch: pytest.Monke
         wait_until(lambda: server.edge.app.pace.waiting == CROWD - 1)
         assert all(is_served(server) for _ in range(20))
         assert server.edge.app.pace.waiting == CROWD - 1
+
+
+def test_a_refusal_that_waits_keeps_no_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise strangers fill `max_receiving_bytes`, and bodies of others have to give way."""
+    monkeypatch.setattr(pace, "PER_S", 0.01)
+    monkeypatch.setattr(pace, "MOST_S", 1e6)
+    with edge_server(prepare=secret) as server, crowd(server, CROWD, UPLOAD):
+        wait_until(lambda: server.edge.app.pace.waiting == CROWD - 1)
+        connections: Any = server.server.server_state.connections
+        assert [each.kept for line in list(connections) for each in line._queue] == [0] * (CROWD - 1)
+        assert server.edge._receiving_bytes == 0
 
 
 def test_a_bounded_number_waits_and_the_others_lose_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:

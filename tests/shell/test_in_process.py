@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from sharequeue.service.in_process import InProcess
+from sharequeue_http.application import pace
 from sharequeue_http.application.app import App, create_app, serve
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.calling.caller import SERVED_HERE, Client
@@ -160,6 +161,17 @@ def test_a_path_that_the_service_lacks_takes_a_connection() -> None:
     async def test(client: Client, _: Notebook) -> None:
         with pytest.raises(ApiError, match="cannot reach"):
             await client.call(MISSING, Note("hello"), retry=False)
+
+    within(test)
+
+
+def test_a_refusal_that_waits_for_its_turn_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "BURST_S", 0.0)
+
+    async def test(client: Client, _: Notebook) -> None:
+        for _turn in range(2):
+            with pytest.raises(ApiError, match="needs the cluster token"):
+                await client.call(NOTES, Query(), headers={"Authorization": "Bearer another"}, retry=False)
 
     within(test)
 
