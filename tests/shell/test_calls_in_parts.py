@@ -12,9 +12,11 @@ from sharequeue_gateway.delivery.stored_records import StoredRecord
 from sharequeue_gateway.http.single_records.dead_letters import FoundLetter
 from sharequeue_gateway.http.single_records.dead_letters_api import DeadLettersApi
 from sharequeue_gateway.http.single_records.redrive_api import Redriving
+from sharequeue_gateway.kafka_log.log import KafkaRecordLog
 from sharequeue_gateway.record_log.log import CLOSED, DeadLetterKey
 
 from sharequeue.protocol import apis
+from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.api import Api
@@ -67,3 +69,16 @@ def test_an_error_behind_a_part_is_not_definite(api: Api, parts: int, options: d
     with pytest.raises(Throttled) as failed:
         asyncio.run(handlers[api](call))
     assert failed.value.definite is definite
+
+
+def test_a_deletion_in_kafka_whose_new_ends_are_not_read_has_happened() -> None:
+    async def removed(wanted: Any) -> Any:
+        return wanted
+
+    async def away(_: object) -> None:
+        raise StorageError("Kafka cannot be used now", definite=True)
+
+    log: Any = SimpleNamespace(_cluster=SimpleNamespace(delete_records=removed), reads=SimpleNamespace(read_ends=away))
+    with pytest.raises(StorageError) as failed:
+        asyncio.run(KafkaRecordLog.delete_records(log, "id", {0: 5}))
+    assert not failed.value.definite

@@ -180,9 +180,9 @@ class KafkaRecordLog:
                 if fault.name in GONE:
                     raise UnknownTopicOrPartition("the topic was deleted") from fault
                 raise storage_error(fault) from fault
-        places = [(topic_id, partition) for partition in before]
-        await self.reads.read_ends(places)
-        await self._follow_rows(places)
+            places = [(topic_id, partition) for partition in before]
+            await self.reads.read_ends(places)
+            await self._follow_rows(places)
         return {place.partition: start for place, start in starts.items()}
 
     async def delete_topic(self, topic_id: str, partitions: int) -> None:
