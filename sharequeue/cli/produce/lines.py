@@ -35,6 +35,11 @@ class Lines:
     headers: dict[str, str]
     partition: int | None
 
+    @property
+    def bytes_beside(self) -> int:
+        """The size of what each record has beside its line."""
+        return sum(map(len, (self.key or "", *self.headers, *self.headers.values())))
+
     def record(self, line: bytes, number: int) -> NewRecord | None:
         """The record of one line without its end; None for an empty line with --json-lines. Raises: BadLine."""
         key: str | bytes | None = self.key

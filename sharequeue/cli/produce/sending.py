@@ -13,7 +13,7 @@ from sharequeue.client import ApiError, NewRecord, Producer
 
 MOST_LINES: Final = 1000
 MOST_BYTES: Final = 256 * 1024
-"""Of the lines of a request; a longer line ends it."""
+"""Of the lines of a request, with the key and the headers of the options; a longer line ends it."""
 RECORD: Final = re.compile(r"^record (\d+)\b")
 """The first words about a record of a request."""
 SETTLE_S: Final = 3.0
@@ -61,7 +61,7 @@ class Sending:
         return sending.cancelled()
 
     async def _send(self, descriptor: int) -> None:
-        number = 0
+        number, beside = 0, self._lines.bytes_beside
         part: list[tuple[int, NewRecord]] = []
         async for block in read_lines(descriptor):
             size = 0
@@ -71,7 +71,7 @@ class Sending:
                     record = self._lines.record(line, number)
                     if record is not None:
                         part.append((number, record))
-                    size += len(line)
+                    size += len(line) + beside
                     if len(part) == MOST_LINES or size >= MOST_BYTES:
                         await self._append(part)
                         size = 0

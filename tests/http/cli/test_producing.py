@@ -169,6 +169,19 @@ def test_a_refused_line_is_named_and_nothing_of_its_request_is_appended(
     assert client.get(f"/v1/topics/{name}").json()["partitions"][0]["log_end_offset"] == 2000
 
 
+def test_what_is_appended_ends_at_one_line_with_long_headers_too(
+    run: Run, client: httpx.Client, name: str, tmp_path: Path
+) -> None:
+    ask(client, "POST", "/v1/topics", {"name": name, "config": {"max.message.bytes": "20000"}})
+    file = tmp_path / "lines"
+    file.write_text("".join(f"{number}{'x' * 20_000 * (number == 1000)}\n" for number in range(1, 1001)))
+    done = run("produce", name, str(file), "--json", "--header", f"long={'h' * 9000}", code=REFUSED)
+    (fault,) = map(json.loads, done.stderr.splitlines())
+    appended = client.get(f"/v1/topics/{name}").json()["partitions"][0]["log_end_offset"]
+    assert json.loads(done.stdout)["record_count"] == fault["last_line"] == appended
+    assert fault["detail"].startswith("line 1000: ")
+
+
 def test_what_stops_produce_is_one_line_of_json_where_that_is_asked_for(run: Run, name: str, tmp_path: Path) -> None:
     file = tmp_path / "records"
     file.write_text('{"n":1}\n\n{"n":\n')
