@@ -190,6 +190,9 @@ def test_a_produce_with_acknowledgements_needs_fresh_knowledge() -> None:
         pytest.param(StorageError("not begun", definite=True), [], id="nothing happened"),
         pytest.param(KeyError("a fault of ours"), ["unknown"], id="fault"),
         pytest.param(TopicAuthorizationFailed("no right"), ["refused"], id="refused"),
+        pytest.param(
+            TopicAuthorizationFailed("behind a part", definite=False), ["unknown"], id="refused behind a part"
+        ),
     ],
 )
 def test_a_change_that_may_have_happened_is_a_line_of_the_log(

@@ -156,7 +156,7 @@ class AccessGuard:
         audited = api.access.audited
         if audited is None or not audited(call.request):
             return
-        if isinstance(fault, ApiError) and fault.status == 403:
+        if isinstance(fault, ApiError) and fault.status == 403 and fault.definite:
             kind = call.caller.principal, api.operation_id, fault.code
             REFUSED_CHANGES.note(kind, **_audited(api, call), outcome="refused", cause=fault.detail)
         elif not getattr(fault, "definite", False):
