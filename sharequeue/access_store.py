@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.access.keys import ID_BYTES, SECRET_BYTES, Key, make_key
+from sharequeue.protocol.access.keys import ID_BYTES, KEY_ID, SECRET_BYTES, Key, make_key
 from sharequeue.protocol.access.rights import ANONYMOUS, ANY_NAME, CLUSTER_NAME
 from sharequeue.protocol.errors import InvalidGroupId, InvalidTopic, ResourceNotFound
 from sharequeue.protocol.messages import access as messages
@@ -30,7 +30,6 @@ KEPT_MS: Final = 30 * 24 * 3600 * 1000
 
 _NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _HOLDS: Final = f"revoked_at_ms IS NULL AND (expires_at_ms IS NULL OR expires_at_ms > {_NOW_MS})"
-_AN_ID: Final = "it is the 16 characters after `sq_`"  # what was sent may be a whole key, so it is not repeated
 _DESCRIBED: Final = ", ".join(messages.KeyDescription.__struct_fields__)
 _RIGHT: Final = ", ".join(messages.Acl.__struct_fields__)
 _FITS: Final = " AND ".join(f"{member} = coalesce(${n}, {member})" for n, member in enumerate(_RIGHT.split(", "), 1))
@@ -92,7 +91,7 @@ async def store_key(connection: Connection, key: Key, request: messages.CreateKe
     row = await connection.fetchrow(known, key.key_id, None)
     if row is None:
         row = await _insert_key(connection, key, request, from_environment=True)
-    elif row != await connection.fetchrow(known, key.key_id, key.digest) or row["principal"] != request.principal:
+    elif not await connection.fetchrow(known, key.key_id, key.digest) or row["principal"] != request.principal:
         raise InvalidRequest(f"the id {key.key_id} belongs to another key, of {row['principal']}: make a new one")
     return messages.KeyDescription(**row)
 
@@ -133,6 +132,7 @@ async def rotate_key(connection: Connection, key_id: str, request: messages.Rota
 
     Raises: ResourceNotFound: there is no such key, or it has ended; as `create_key`.
     """
+    _check_id(key_id)
     now_ms = await _begin_change(connection)
     row = await connection.fetchrow(
         f"""UPDATE groups.access_keys SET expires_at_ms = least(expires_at_ms, $2) WHERE key_id = $1 AND {_HOLDS}
@@ -141,12 +141,13 @@ async def rotate_key(connection: Connection, key_id: str, request: messages.Rota
         now_ms + request.overlap_ms,
     )
     if row is None:
-        raise ResourceNotFound(f"no key that holds has this id: {_AN_ID}")
+        raise ResourceNotFound(f"no key that holds has the id {key_id}")
     return await create_key(connection, messages.CreateKeyRequest(**row, expires_at_ms=request.expires_at_ms))
 
 
 async def revoke_key(connection: Connection, key_id: str) -> messages.KeyDescription:
     """Revoke a key. One that was revoked stays as it is. Raises: ResourceNotFound."""
+    _check_id(key_id)
     now_ms = await _begin_change(connection)
     row = await connection.fetchrow(
         f"""UPDATE groups.access_keys SET revoked_at_ms = coalesce(revoked_at_ms, $2) WHERE key_id = $1
@@ -155,7 +156,7 @@ async def revoke_key(connection: Connection, key_id: str) -> messages.KeyDescrip
         now_ms,
     )
     if row is None:
-        raise ResourceNotFound(f"no key has this id: {_AN_ID}")
+        raise ResourceNotFound(f"no key has the id {key_id}")
     if row["revoked_at_ms"] == now_ms:
         await _note(connection)
     return messages.KeyDescription(**row)
@@ -172,6 +173,12 @@ async def revoke_keys(connection: Connection, request: messages.RevokeKeysReques
     if rows:
         await _note(connection)
     return messages.RevokedKeys(revoked_count=len(rows))
+
+
+def _check_id(key_id: str) -> None:
+    """Raises: ResourceNotFound: PostgreSQL may be unable to have this; it may be a whole key, so it is not repeated."""
+    if not KEY_ID.fullmatch(key_id):
+        raise ResourceNotFound("the id of a key has 16 characters of 0-9 and a-f: those after `sq_`")
 
 
 async def list_keys(connection: Connection, query: messages.ListKeysQuery) -> messages.KeyList:

@@ -97,8 +97,11 @@ async def test_a_revoked_or_ended_key_is_listed_and_does_not_hold(database_url: 
         await connection.execute("UPDATE groups.access_keys SET expires_at_ms = 1 WHERE key_id = $1", ended.key_id)
         assert [key.key_id for key in (await described(coordinator)).keys] == [held.key_id]
         assert set(await listed(coordinator)) == {revoked.key_id, ended.key_id, held.key_id}
-        with pytest.raises(ResourceNotFound):
-            await coordinator.access.change(access_store.revoke_key, "0123456789abcdef")
+        for unknown in ("0123456789abcdef", "\x00"):
+            with pytest.raises(ResourceNotFound):
+                await coordinator.access.change(access_store.revoke_key, unknown)
+            with pytest.raises(ResourceNotFound):
+                await coordinator.access.change(access_store.rotate_key, unknown, RotateKeyRequest())
         with pytest.raises(ResourceNotFound) as refused:
             await coordinator.access.change(access_store.revoke_key, held.key)
         assert held.key.split("_")[2] not in refused.value.detail
