@@ -253,7 +253,8 @@ class AppendHereRequest(Request):
     """Records of a produce request for one partition, under a key. `records`: each as the log keeps it, without its
     offset.
 
-    `path`, `caller`, `fingerprint`: of the key. Without a fingerprint it is a key that the other gateway has made.
+    `path`, `caller`, `fingerprint`, `lasting`: of the key. Without a fingerprint it is a key that the other gateway has
+    made.
     """
 
     topic_id: str
@@ -264,6 +265,7 @@ class AppendHereRequest(Request):
     path: str
     caller: str
     fingerprint: bytes
+    lasting: bool
 
 
 class AppendHereResponse(Response):

@@ -75,6 +75,7 @@ class RoutedAppends:
             path=key.path,
             caller=key.caller,
             fingerprint=key.fingerprint,
+            lasting=key.lasting,
         )
         try:
             answer: AppendHereResponse = await self._cluster.client(node).call(
@@ -103,7 +104,14 @@ class RoutedAppends:
         append = PartitionAppend(request.topic_id, request.partition, tails, request.max_timestamp_ms)
         body = partial(produced_body, [append], None) if request.fingerprint else lambda _: b""
         key = IdempotencyKey(
-            request.caller, request.path, request.topic_id, request.key, request.fingerprint, body, plain=True
+            request.caller,
+            request.path,
+            request.topic_id,
+            request.key,
+            request.fingerprint,
+            body,
+            request.lasting,
+            plain=True,
         )
         result = await self._appender.append([append], key, here=True)
         first = result.answer if result.repeated and result.answer else b""

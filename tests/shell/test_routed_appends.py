@@ -1,0 +1,51 @@
+"""What crosses to the gateway that appends for another one."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from sharequeue_gateway.cluster.generation import Node
+from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.routing.appends import RoutedAppends
+
+from sharequeue.protocol.messages.leaders import AppendHereRequest, AppendHereResponse
+
+TOPIC = "00000000-0000-0000-0000-000000000001"
+
+
+class Other:
+    """The other gateway: its appender, its metadata, and the client that calls it."""
+
+    generation = None
+
+    def __init__(self) -> None:
+        self.appended: list[tuple[list[PartitionAppend], IdempotencyKey]] = []
+        it: Any = self
+        self.routed = RoutedAppends(it, it, it, it)
+
+    def client(self, node: object) -> "Other":
+        return self
+
+    async def exist(self, topic_ids: Sequence[str]) -> bool:
+        return True
+
+    async def call(self, api: Any, request: AppendHereRequest, **_: object) -> AppendHereResponse:
+        sent = msgspec.json.encode(request)
+        return await self.routed.append_here(msgspec.json.decode(sent, type=AppendHereRequest))
+
+    async def append(self, appends: list[PartitionAppend], key: IdempotencyKey, *, here: bool) -> AppendResult:
+        self.appended.append((appends, key))
+        return AppendResult([7], key.answer([7]))
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_the_whole_key_crosses_how_long_it_is_known_too(lasting: bool) -> None:
+    other, node = Other(), Node("other", "http://other:1")
+    append = PartitionAppend(TOPIC, 3, [b',"timestamp_ms":1,"key":null,"value":1}'], 1)
+    key = IdempotencyKey("User:a", "/p", TOPIC, "k", b"f", lambda _: b"", lasting, plain=True)
+    asyncio.run(other.routed.append(node, append, key))
+    (((appended,), crossed),) = other.appended
+    assert appended == append
+    assert crossed._replace(answer=key.answer) == key
