@@ -97,7 +97,8 @@ class HeldRecords:
         batches: list[RecordBatch] = []
         for first_offset, last_offset, *_ in held:
             first = max(first_offset, batches[-1].last_offset + 1) if batches else first_offset
-            async for some in batches_between(self._record_log, led.key[1:], first, last_offset, UNBOUNDED, UNBOUNDED):
+            place = led.key[1:]
+            async for _, some in batches_between(self._record_log, place, first, last_offset, UNBOUNDED, UNBOUNDED):
                 batches += some
         return batches
 

@@ -76,8 +76,11 @@ def records_in(batches: Sequence[RecordBatch], first_offset: int, last_offset: i
 
 async def batches_between(
     record_log: RecordLog, place: TopicIdPartition, first_offset: int, last_offset: int, max_bytes: int, most: int
-) -> AsyncIterator[Sequence[RecordBatch]]:
-    """Read first..last in portions of `max_bytes` and `most` records. Records that left the log are missing."""
+) -> AsyncIterator[tuple[int, Sequence[RecordBatch]]]:
+    """Read first..last in portions of `max_bytes` and `most` records. Records that left the log are missing.
+
+    Yields: the first offset that counts, and the batches from the one that holds it: records below it may have left.
+    """
     while first_offset <= last_offset:
         try:
             read = await record_log.read(*place, first_offset, max_bytes, min(most, last_offset - first_offset + 1))
@@ -86,5 +89,5 @@ async def batches_between(
             continue
         if not read.batches:
             return
-        yield read.batches
+        yield first_offset, read.batches
         first_offset = read.batches[-1].last_offset + 1

@@ -212,10 +212,10 @@ class LetterFinder:
         self, group_id: str, topic: KnownTopic, partition: int, offset: int
     ) -> AsyncIterator[list[FoundLetter]]:
         place = topic.topic_id, partition
-        async for batches in batches_between(
+        async for first, batches in batches_between(
             self._record_log, place, offset, MAX_INT64, BYTES_AT_ONCE, LETTERS_AT_ONCE
         ):
-            chunk = _letters_of(group_id, topic.topic_id, partition, batches, offset, MAX_INT64)
+            chunk = _letters_of(group_id, topic.topic_id, partition, batches, first, MAX_INT64)
             if chunk:
                 yield chunk
 

@@ -114,12 +114,12 @@ class LookUpApi:
     async def _with_key(self, topic_id: str, partition: int, first: int, end: int, key: bytes) -> list[int]:
         """The offsets from `first` up to `end` whose records have a key, which is as the log stores it."""
         found = []
-        async for batches in batches_between(
+        async for begin, batches in batches_between(
             self._record_log, (topic_id, partition), first, end - 1, BYTES_AT_ONCE, LOOKED_AT_ONCE
         ):
             for batch in batches:
-                if key in batch.slice(max(first, batch.base_offset), min(end - 1, batch.last_offset)):
-                    some = records_in([batch], first, end - 1)
+                if key in batch.slice(max(begin, batch.base_offset), min(end - 1, batch.last_offset)):
+                    some = records_in([batch], begin, end - 1)
                     found += [record.offset for record in some if bytes(record.key) == key]
         return found
 
