@@ -202,6 +202,22 @@ async def test_keys_are_kept_for_their_retention_and_no_longer(database_url: str
             assert (await log.appender.append([batch_of(topic, "a")], key) == repeat_of(first)) is known
 
 
+async def test_keys_go_in_time_after_the_clock_of_postgresql_was_set_back(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, old = new_topic(), purging.OldKeys()
+    async with PostgresRecordLogs(database_url).open() as log, session(database_url) as admin:
+        await log.appender.append([batch_of(topic, "a")], key_of(topic, "a", b"1"))
+        with monkeypatch.context() as ahead:
+            ahead.setattr(purging, "NOW_MS", f"{store.NOW_MS} + {2 * key_store.DAY_MS}")
+            await old.remove(admin, 1000, 0)
+        await log.appender.append([batch_of(topic, "b")], key_of(topic, "b", b"2"))
+        for known in ("b", None):
+            await old.remove(admin, 1000, 0)
+            assert await admin.fetchval("SELECT key FROM log.idempotency_keys") == known
+            await admin.execute(f"UPDATE log.idempotency_keys SET expires_at_ms = {store.NOW_MS}")
+
+
 # Dead letters
 
 

@@ -158,13 +158,16 @@ class OldKeys:
 
     async def remove(self, connection: Connection, at_once: int, _: int) -> int:
         """Remove some. Returns: how many."""
+        now_ms: int = await connection.fetchval(f"SELECT {NOW_MS}")
+        self._behind_ms = min(self._behind_ms, now_ms)  # PostgreSQL's clock may have been set back
         rows = await connection.fetch(
-            f"""DELETE FROM log.idempotency_keys WHERE ctid = ANY(ARRAY(
-                  SELECT ctid FROM log.idempotency_keys WHERE expires_at_ms >= $2 AND expires_at_ms <= (SELECT {NOW_MS})
-                  ORDER BY expires_at_ms LIMIT $1 FOR UPDATE))
-                RETURNING expires_at_ms""",
+            """DELETE FROM log.idempotency_keys WHERE ctid = ANY(ARRAY(
+                 SELECT ctid FROM log.idempotency_keys WHERE expires_at_ms >= $2 AND expires_at_ms <= $3
+                 ORDER BY expires_at_ms LIMIT $1 FOR UPDATE))
+               RETURNING expires_at_ms""",
             at_once,
             self._behind_ms,
+            now_ms,
         )
         self._behind_ms = max([self._behind_ms, *(row[0] for row in rows)])
         return len(rows)
