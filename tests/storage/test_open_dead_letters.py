@@ -268,7 +268,9 @@ async def test_od_111_the_counts_of_all_groups_are_bounded(module_database: str,
         assert found == Backlogs([Backlog(groups[3], it.topic, 4), Backlog(groups[2], it.topic, 3)], 9, 3)
 
 
-async def test_od_112_a_deleted_source_topic_takes_its_counts_along(module_database: str, name: str) -> None:
+async def test_od_112_those_of_a_deleted_source_topic_stay_open_until_they_are_closed(
+    module_database: str, name: str
+) -> None:
     async with scene(module_database, name) as it:
         await append(it.log, it.topic, range(3))
         await it.write(0, 1)
@@ -276,6 +278,8 @@ async def test_od_112_a_deleted_source_topic_takes_its_counts_along(module_datab
         for stage, _ in purging.STAGES:
             while await it.log.database.query(stage, purging.AT_ONCE, 0) >= purging.AT_ONCE:
                 pass
+        assert (await it.open(), await it.ranges()) == (2, [(0, 1)])
+        assert await it.drop(0, 1) == 2
         assert (await it.open(), await it.ranges()) == (0, [])
 
 

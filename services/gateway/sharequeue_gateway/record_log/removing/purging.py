@@ -23,13 +23,13 @@ PURGE_AFTER_S: Final = 60
 FORGET_AFTER_S: Final = 7 * 86_400
 """The age at which a deleted topic is forgotten: longer than a gateway can work without the group coordinator."""
 
-TABLES: Final = (
-    "dead_letter_writers",
-    "readers",
-    "dead_letter_sources",
-    "aborted_transactions",
-)
-"""Tables of other modules with rows of a topic, which go with it."""
+TABLES: Final = {
+    "dead_letter_writers": "true",
+    "readers": "true",
+    "dead_letter_sources": "record IS NOT NULL",
+    "aborted_transactions": "true",
+}
+"""Tables of other modules with rows of a topic, and which of them go with it: of dead letters, the parked ones."""
 
 OF_TOPICS: Final = ("scheduled_records", "scheduled_counts", "schedules", "unique_keys")
 """Tables of which the rows of a topic go when it is deleted."""
@@ -121,8 +121,8 @@ async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> 
         return 0
     gone = [row[0] for row in topics]
     # no index: these tables are small, and this happens once for each topic
-    for table in TABLES:
-        await connection.execute(f"DELETE FROM log.{table} WHERE topic_id = ANY($1::uuid[])", gone)
+    for table, which in TABLES.items():
+        await connection.execute(f"DELETE FROM log.{table} WHERE topic_id = ANY($1::uuid[]) AND {which}", gone)
     status: str = await connection.execute(
         """DELETE FROM log.partitions WHERE topic_id = ANY($1::uuid[])
            AND deleted_at < now() - make_interval(secs => $2) AND trimmed_at IS NULL""",
