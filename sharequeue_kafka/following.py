@@ -39,10 +39,12 @@ class Followed:
         self.own = 0
         """The appends of this process in a row."""
         self.rest: asyncio.TimerHandle | None = None
+        self.under_way = False
+        """Whether it rests for an append that was begun. If that fails, those behind it make the rest no longer."""
 
     def wake(self) -> None:
         """End its rest."""
-        self.own = 0
+        self.own, self.under_way = 0, False
         if self.rest is not None:
             self.rest.cancel()
             self.rest = None
@@ -190,7 +192,7 @@ class Following:
             stable = end if stable == high else stable  # a transaction would begin with an offset of its own
             followed.ends, followed.offset = (start, end, stable), end
         if continues or end == followed.offset:  # the long Fetch was quicker
-            followed.own += 1
+            followed.own, followed.under_way = followed.own + 1, False
             self._rest(followed, REST_S)
         elif followed.rest is not None:
             self._begin(followed)
@@ -201,7 +203,8 @@ class Following:
     def appending(self, place: Place) -> None:
         """Note an append that this process begins: its offset will show what others append until then."""
         followed = self._followed.get(place)
-        if followed is not None and followed.rest is not None:
+        if followed is not None and followed.rest is not None and not followed.under_way:
+            followed.under_way = True
             self._rest(followed, UNDER_WAY_S)
 
     def _rest(self, followed: Followed, most_s: float) -> None:

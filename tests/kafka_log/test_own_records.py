@@ -14,6 +14,7 @@ from sharequeue_gateway.record_log.log import PartitionAppend, ReadResult
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 from sharequeue.repeats import Every
+from sharequeue_http.forms.errors import TooLarge
 from sharequeue_kafka import following, requests
 from sharequeue_kafka.cluster import KafkaCluster, Place
 from sharequeue_kafka.errors import KafkaError
@@ -140,6 +141,39 @@ def test_a_partition_rests_while_an_append_is_under_way(
             note()
             under_way_s, after_s = rests_s
             assert under_way_s > 50 * DEADLINE_S > after_s > DEADLINE_S
+
+    run(play())
+
+
+def test_appends_that_fail_do_not_prolong_a_rest(
+    kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their answers have no offset, which would show what others have appended."""
+    monkeypatch.setattr(following, "REST_S", 10 * DEADLINE_S)
+    monkeypatch.setattr(following, "UNDER_WAY_S", 100 * DEADLINE_S)
+
+    async def play() -> None:
+        _, place = await topic_of(kafka)
+        async with open_log(kafka, database) as log:
+            end = await rest(log, place)
+            send, ends_s = log.cluster.send, list[float]()
+
+            async def refuse(node: int, request: Any, purpose: str = "") -> Any:
+                if purpose != "produce":
+                    return await send(node, request, purpose)
+                timer = log.reads.following._followed[place].rest
+                ends_s.append(-1 if timer is None else timer.when())
+                raise KafkaError.of(10)
+
+            with monkeypatch.context() as patched:
+                patched.setattr(log.cluster, "send", refuse)
+                for _ in range(3):
+                    with pytest.raises(TooLarge):
+                        await append(log, place, end)
+            assert len(ends_s) == 3
+            assert len({*ends_s}) == 1
+            await append(log, place, end)
+            assert log.reads.following._followed[place].rest is not None
 
     run(play())
 
