@@ -152,8 +152,9 @@ class Line:
             self.complete.set()
 
     async def linger(self, most_s: float) -> None:
-        """Pause until as many calls wait as there were."""
-        self.company = self.company and self.company + len(self.waiting)
+        """Pause until as many calls wait as there were: in the batch, and behind it by now."""
+        if self.company:
+            self.company += len(self.waiting)
         if self.company > 1:
             self.complete.clear()
             timer = asyncio.get_running_loop().call_later(most_s, self.complete.set)
@@ -215,6 +216,8 @@ class IdempotentProducer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for line in [*self._lines.values()]:  # their tasks had not begun
+            self._leave(line)
 
     async def _run(self, line: Line) -> None:
         """Append until no call of a partition waits."""
@@ -224,9 +227,13 @@ class IdempotentProducer:
                 if line.under_way:
                     await self._append(line)
         finally:
-            left = [call.offset for call in (*line.under_way, *line.waiting)]
-            refuse(KafkaError.unreached("", "the producer is closed"), left)
-            del self._lines[line.place]
+            self._leave(line)
+
+    def _leave(self, line: Line) -> None:
+        closed = "the producer is closed"
+        refuse(KafkaError.silent("", closed), [call.offset for call in line.under_way])  # perhaps it was sent
+        refuse(KafkaError.unreached("", closed), [call.offset for call in line.waiting])
+        del self._lines[line.place]
 
     async def _append(self, line: Line) -> None:
         calls, place, loop = line.under_way, line.place, asyncio.get_running_loop()

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import secrets
 import uuid
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,35 @@ def test_a_caller_that_stays_away_is_not_waited_for(kafka: Brokers, monkeypatch:
             assert [await producer.append(place, [new("b")]) for _ in range(3)] == [3, 4, 5]
             assert await asyncio.gather(*(producer.append(place, [new("c")]) for _ in range(2))) == [6, 7]
             await producer.close()
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_call_that_is_left_when_the_producer_closes_says_whether_it_was_sent(
+    kafka: Brokers, sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster:
+            _, (place,) = await new_topic(cluster)
+            producer = IdempotentProducer(cluster)
+            send, produced = cluster.send, asyncio.Event()
+
+            async def lose(node: int, request: Any, purpose: str = "") -> Any:
+                answer = await send(node, request, purpose)
+                if purpose == "produce":
+                    produced.set()
+                    await asyncio.Event().wait()
+                return answer
+
+            monkeypatch.setattr(cluster, "send", lose)
+            caller = asyncio.create_task(producer.append(place, [new("a")]))
+            await (produced.wait() if sent else asyncio.sleep(0))  # the task of the line has not begun
+            await producer.close()
+            with pytest.raises(KafkaError, match="the producer is closed") as refused:
+                await caller
+            assert refused.value.definite is not sent
+            assert len(await read(cluster, place)) == sent
 
     asyncio.run(asyncio.wait_for(play(), 60))
 
