@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
+from sharequeue_gateway.kafka_log import log as kafka_log
 from sharequeue_gateway.kafka_log import reading
 from sharequeue_gateway.kafka_log.log import KafkaRecordLog
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, Offsets, PartitionAppend, ReadResult
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing.readers import Beginning
@@ -17,6 +19,7 @@ from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_http.forms.errors import ApiError, TooLarge
 from sharequeue_kafka.cluster import Place
 from sharequeue_kafka.errors import KafkaError
 from tests.kafka_log.brokers import Brokers
@@ -224,6 +227,84 @@ def test_ends_are_learned_beside_a_partition_without_a_leader(
             with pytest.raises(StorageError, match="LEADER_NOT_AVAILABLE"):
                 await log.learn_ends([lost, *others])
             assert [log.known_log_start(place) for place in (lost, *others)] == [-1, 0, 0]
+
+    run(play())
+
+
+def test_parts_of_a_look_stand_for_themselves_and_the_first_without_an_answer_ends_it(
+    kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part may wait for a broker as long as a call may."""
+    monkeypatch.setattr(reading, "ENDS_AT_ONCE", 1)
+    monkeypatch.setattr(kafka_log, "ENDS_AT_ONCE", 1)
+
+    async def play() -> None:
+        async with open_log(kafka, database) as log:
+            _, places = await new_topic(log.cluster, 4)
+            list_offsets, asked = log.cluster.list_offsets, list[Place]()
+
+            async def silent_from_the_second(part: Sequence[Place], *more: Any, **named: Any) -> Any:
+                asked.extend(part)
+                found = await list_offsets(part, *more, **named)
+                return found if part[0].partition == 0 else dict.fromkeys(part, log.cluster.silent())
+
+            monkeypatch.setattr(log.cluster, "list_offsets", silent_from_the_second)
+            with pytest.raises(StorageError, match="NOT_ANSWERED"):
+                await log.offsets(places[0].topic_id, range(4))
+            assert set(asked) == set(places[:2])
+            with pytest.raises(StorageError, match="NOT_ANSWERED"):
+                await log._follow_rows(places)
+            assert (await log.database.query(store.bounds, places)).keys() == {places[0]}
+
+    run(play())
+
+
+def test_a_delete_that_may_have_happened_is_not_denied(
+    kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with open_log(kafka, database) as log:
+            _, (first, second) = await new_topic(log.cluster, 2)
+            delete, silent = log.cluster.delete_records, log.cluster.silent()
+
+            async def lose_second(before: Any) -> Any:
+                return {**await delete(before), **({second: silent} if second in before else {})}
+
+            async def say_nothing(places: Sequence[Place], *_: Any, **__: Any) -> Any:
+                return dict.fromkeys(places, silent)
+
+            async def definite(before: dict[int, int]) -> bool:
+                with pytest.raises(ApiError) as refused:
+                    await log.delete_records(first.topic_id, before)
+                return refused.value.definite
+
+            assert await definite({0: 7})
+            assert not await definite({0: 7, 1: 0})
+            monkeypatch.setattr(log.cluster, "delete_records", lose_second)
+            assert not await definite({1: 0})
+            assert not await definite({0: 7, 1: 0})
+            monkeypatch.setattr(log.cluster, "list_offsets", say_nothing)
+            assert not await definite({0: 0})
+
+    run(play())
+
+
+def test_an_append_that_may_have_happened_in_a_partition_is_not_denied(
+    kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with open_log(kafka, database) as log:
+            faults = {0: KafkaError.of(10), 1: KafkaError.of(10), 2: log.cluster.silent()}
+
+            async def refuse(place: Place, *_: Any) -> int:
+                raise faults[place.partition]
+
+            monkeypatch.setattr(log.appender._producer, "append", refuse)
+            for partitions, definite in (((0, 1), True), ((0, 2), False)):
+                tails = [b',"timestamp_ms":5,"key":null,"value":1}']
+                with pytest.raises(TooLarge) as refused:
+                    await log.appender.append([PartitionAppend("t", each, tails, 5) for each in partitions])
+                assert refused.value.definite is definite
 
     run(play())
 

@@ -77,11 +77,11 @@ class KafkaAppends:
             return await self._keyed(appends, idempotency_key)
         found = await asyncio.gather(*map(self._plain, appends), return_exceptions=True)
         base_offsets = [offset for offset in found if isinstance(offset, int)]
-        for fault in found:
-            if isinstance(fault, BaseException):
-                if isinstance(fault, ApiError):
-                    fault.definite = fault.definite and not base_offsets
-                raise fault
+        faults = [each for each in found if isinstance(each, BaseException)]
+        for fault in faults:
+            if isinstance(fault, ApiError):
+                fault.definite = not base_offsets and all(getattr(each, "definite", False) for each in faults)
+            raise fault
         return AppendResult(base_offsets, None)
 
     async def _plain(self, append: PartitionAppend) -> int:

@@ -170,7 +170,8 @@ class KafkaRecordLog:
     async def delete_records(self, topic_id: str, before: Mapping[int, int]) -> dict[int, int]:
         wanted = {Place(topic_id, partition): offset for partition, offset in before.items()}
         answered: Mapping[Place, int | KafkaError] = {}
-        with in_parts(lambda: sum(isinstance(start, int) for start in answered.values())):
+        places = [(topic_id, partition) for partition in before]
+        with in_parts(lambda: sum(isinstance(start, int) or start.retriable for start in answered.values())):
             try:
                 answered = await self._cluster.delete_records(wanted)
                 starts = sure(answered)
@@ -180,7 +181,6 @@ class KafkaRecordLog:
                 if fault.name in GONE:
                     raise UnknownTopicOrPartition("the topic was deleted") from fault
                 raise storage_error(fault) from fault
-            places = [(topic_id, partition) for partition in before]
             await self.reads.read_ends(places)
             await self._follow_rows(places)
         return {place.partition: start for place, start in starts.items()}
@@ -245,10 +245,9 @@ class KafkaRecordLog:
 
     async def _follow_rows(self, places: Sequence[TopicIdPartition]) -> None:
         """Have the rows of partitions follow Kafka, and note what its retention removed."""
-        asked = await self.reads.ask(places)
-        known = [(place, (start, end)) for place, (start, _, end) in asked.items() if asked[place] is not NO_OFFSETS]
-        for first in range(0, len(known), ENDS_AT_ONCE):
-            ends = dict(known[first : first + ENDS_AT_ONCE])
+        for first in range(0, len(places), ENDS_AT_ONCE):
+            asked = await self.reads.ask(places[first : first + ENDS_AT_ONCE])
+            ends = {place: (start, end) for place, (start, _, end) in asked.items() if asked[place] is not NO_OFFSETS}
             for topic_id, removed in await self.database.query(bounds_store.note, ends):
                 self._note(topic_id, removed)
 

@@ -165,7 +165,6 @@ class KafkaReads:
         `learn`: receives the bounds of each log that answers, as `learn` of this class does.
         """
         found: dict[TopicIdPartition, Offsets] = {}
-        fault: KafkaError | None = None
         for first in range(0, len(places), ENDS_AT_ONCE):
             asked = [Place(*place) for place in places[first : first + ENDS_AT_ONCE]]
             starts, stables, ends = await asyncio.gather(
@@ -173,6 +172,7 @@ class KafkaReads:
                 self._cluster.list_offsets(asked, "latest", committed=True),
                 self._cluster.list_offsets(asked, "latest"),
             )
+            fault: KafkaError | None = None
             for place in asked:
                 start, stable, end = starts[place], stables[place], ends[place]
                 if isinstance(start, LogOffset) and isinstance(stable, LogOffset) and isinstance(end, LogOffset):
@@ -182,8 +182,8 @@ class KafkaReads:
                 found[place] = NO_OFFSETS
                 errors = [each for each in (start, stable, end) if isinstance(each, KafkaError)]
                 fault = fault if errors[0].name in GONE else fault or errors[0]
-        if fault is not None:
-            raise storage_error(fault) from fault
+            if fault is not None:
+                raise storage_error(fault) from fault
         return found
 
     def forget_unused(self, interest: Iterable[TopicIdPartition]) -> None:
