@@ -23,16 +23,24 @@ COMMANDS: Final = (
     "work",
     "topics",
     "groups",
+    "scheduled",
+    "schedules",
     "dead-letters",
+    "records",
+    "transactions",
     "call",
     "keys",
     "acls",
+    "activity",
+    "samples",
     "pipeline",
     "migrate",
     "healthcheck",
 )
 """Names, in the order of the help. Each is a module or a package here, with a click command of the same name
-(`_` for `-`)."""
+(`_` for `-`), but for these."""
+_SHORT: Final = ("scheduled", "schedules", "records", "transactions", "activity", "samples")
+"""The commands of `short.py`."""
 
 
 class Main(Commands):
@@ -44,8 +52,9 @@ class Main(Commands):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module = name.replace("-", "_")
-        command: click.Command = getattr(importlib.import_module(f"sharequeue.cli.{module}"), module)
+        module = "short" if name in _SHORT else name.replace("-", "_")
+        home = importlib.import_module(f"sharequeue.cli.{module}")
+        command: click.Command = home.command_of(name) if name in _SHORT else getattr(home, module)
         return command
 
     def main(

@@ -1,6 +1,7 @@
 """`sharequeue call`: any call of the HTTP API by its name, with its answer as tables or as JSON."""
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ CALLS: Final[Mapping[str, Api]] = {
     if isinstance(api, Api) and not (api.internal or api.streams or api.raw_body)
 }
 """The calls that a user may make, but those whose bodies are no JSON and the stream."""
+PAST: Final = ("from_ms", "to_ms", "after_ms", "before_ms", "made_before_ms")
+"""Members to which a length of time means so long ago."""
 PLACE: Final = ("group_id", "topic", "partition")
 """Members that the rows of an inner list take from the thing which has the list."""
 
@@ -41,20 +44,24 @@ async def call(operation: str | None, members: tuple[str, ...], gateway: Gateway
     """Make the call OPERATION of the HTTP API, such as listTransactions. Without OPERATION it lists all calls.
 
     NAME is a parameter of the path, or a member of the query or of the body: docs/calls.md has them. VALUE is a text,
-    or JSON where no text fits. A member in _ms takes a length or a time too: delay_ms=10m,
+    or JSON where no text fits. A member in _ms takes a length or a time too: delay_ms=10m, from_ms=2h (two hours ago),
     from_ms=2026-11-21T08:00 (UTC if it has no zone). A list is followed to its end; with page_size=N it is one page.
     """
     if operation is None:
         show_table(("call", "does"), [(name, CALLS[name].summary) for name in sorted(CALLS)])
         return
-    api = CALLS[operation]
+    await make(CALLS[operation], members, gateway)
+
+
+async def make(api: Api, members: Sequence[str], gateway: Gateway) -> None:
+    """Make a call with these members, and print its answer."""
     path, request = request_of(api, members)
     answer = await gateway.ask(api, request, **path)
     if api.response is None:
         click.echo(answer, nl=False)
         return
     parts = _parts(answer)
-    one_page = any(member.startswith("page_size=") for member in members)
+    one_page = api.method != "GET" or any(member.startswith("page_size=") for member in members)
     while not one_page and (token := parts.pop("next_page_token", None)):
         request.page_token = msgspec.json.decode(token)
         following = _parts(await gateway.ask(api, request, **path))
@@ -66,11 +73,16 @@ async def call(operation: str | None, members: tuple[str, ...], gateway: Gateway
         _show(parts)
 
 
+def fields_of(api: Api) -> dict[str, msgspec.structs.FieldInfo]:
+    """The members of the query or of the body."""
+    return {} if api.request is None else {each.encode_name: each for each in msgspec.structs.fields(api.request)}
+
+
 def request_of(api: Api, members: Sequence[str]) -> tuple[dict[str, str], Any]:
     """The parameters of the path, and the request. Raises: click.UsageError: a member is missing, or does not fit."""
     given = key_values(members, api.operation_id)
     path = {name: given.pop(name, "") for name in re.findall(r"{(\w+)}", api.path)}
-    fields = {} if api.request is None else {each.encode_name: each for each in msgspec.structs.fields(api.request)}
+    fields = fields_of(api)
     if wrong := [*(name for name, text in path.items() if not text), *(given.keys() - fields.keys())]:
         raise click.UsageError(
             f"{api.operation_id} takes {', '.join([*path, *fields]) or 'nothing'}: look at {wrong[0]}"
@@ -86,14 +98,15 @@ def _value(field: msgspec.structs.FieldInfo, text: str) -> Any:
     """The value of a member. Raises: click.UsageError: it does not fit."""
     name = field.encode_name
     if name.endswith("_ms") and not text.isdigit():
-        return length_ms(text, name) if LENGTH.fullmatch(text) else moment_ms(text, name)
+        length = length_ms(text, name) if LENGTH.fullmatch(text) else None
+        return moment_ms(text, name) if length is None else time.time_ns() // 10**6 - length if name in PAST else length
     try:
         return msgspec.convert(text, field.type, strict=False)
     except msgspec.ValidationError as fault:
         try:
             return msgspec.json.decode(text, type=field.type)
-        except msgspec.DecodeError:
-            raise click.UsageError(f"{name}: {fault}") from None
+        except msgspec.DecodeError as wrong:
+            raise click.UsageError(f"{name}: {wrong if text[:1] in ('[', '{') else fault}") from None
 
 
 def _parts(answer: bytes | msgspec.Raw) -> Parts:

@@ -15,6 +15,7 @@ import click
 
 from sharequeue.cli import main
 from sharequeue.cli.call import CALLS, request_of
+from sharequeue.cli.short import Short
 from tests.shown import Wrong, pieces
 
 
@@ -93,12 +94,17 @@ def parse(command: click.Command, words: list[str], above: click.Context | None 
             for value in values:
                 if not OF_THE_READER.fullmatch(value):
                     parameter.type(value, parameter, context)
+        if lacking:
+            raise Lacks(f"{context.command_path} needs {lacking[0]}")
         if command.name == "call" and words and words[0] in CALLS:
             request_of(CALLS[words[0]], words[1:])
+        if isinstance(command, Short) and words:
+            more = given["members"] if isinstance(given["members"], (list, tuple)) else []
+            arguments = {str(each.name): given[str(each.name)] for each in command.params if each.required}
+            if not any(OF_THE_READER.fullmatch(each) for each in more):
+                request_of(command.api, command.members(more, arguments))
     except click.UsageError as fault:
         raise Wrong(f"{context.command_path}: {fault.format_message()}") from fault
-    if lacking:
-        raise Lacks(f"{context.command_path} needs {lacking[0]}")
     return command
 
 

@@ -9,7 +9,6 @@ import click
 import pytest
 
 from sharequeue.cli import COMMANDS, main
-from sharequeue.cli.call import CALLS
 from tests.shown import INLINE, PAGES, ROOT
 from tests.shown.commands import check, options_of, shown, words_of
 
@@ -55,13 +54,6 @@ def shown_by_ui() -> Iterator[str]:
                 depth += {"(": 1, ")": -1}.get(text[end], 0)
                 end += 1
             yield text[found.end() : end - 1]
-
-
-def test_each_call_that_ui_shows_exists() -> None:
-    scripts = (ROOT / "services/gateway/sharequeue_gateway/http/pages/ui").glob("*.js")
-    names = {name for script in scripts for name in re.findall(r'\bcalled\("(\w+)"', script.read_text())}
-    assert names
-    assert names <= {*CALLS}
 
 
 @pytest.mark.parametrize("arguments", list(shown_by_ui()))

@@ -12,6 +12,7 @@ from sharequeue.cli.groups.describe import describe
 from sharequeue.cli.groups.list_groups import list_groups
 from sharequeue.cli.groups.redrive import redrive
 from sharequeue.cli.groups.reset_offsets import reset_offsets
+from sharequeue.cli.short import commands_of
 
 
 @click.group(cls=Commands)
@@ -22,6 +23,7 @@ def groups() -> None:
 for command in (
     list_groups,
     describe,
+    *commands_of("groups"),
     config,
     pause,
     resume,

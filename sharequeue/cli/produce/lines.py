@@ -16,6 +16,8 @@ from sharequeue.client import NewRecord
 READ_BYTES: Final = 256 * 1024
 LONGEST_LINE_BYTES: Final = 52_428_800
 """The largest value of max.message.bytes."""
+Blocks = AsyncIterator[list[bytes]]
+"""Lines, as many at a time as have arrived."""
 
 
 class BadLine(Exception):
@@ -87,8 +89,8 @@ def open_input(file: str) -> int:
         raise click.UsageError(f"{file}: {fault.strerror}") from None
 
 
-async def read_lines(file: int) -> AsyncIterator[list[bytes]]:
-    """The lines of a file without their ends, as many at a time as have arrived. Raises: BadLine."""
+async def read_lines(file: int) -> Blocks:
+    """The lines of a file without their ends. Raises: BadLine."""
     number = 1
     begun: list[bytes] = []  # parts of the line whose end has not arrived
     while data := await outside(os.read, file, READ_BYTES):
@@ -102,3 +104,8 @@ async def read_lines(file: int) -> AsyncIterator[list[bytes]]:
             raise BadLine(number, f"it has more than {LONGEST_LINE_BYTES} bytes, the most that any topic allows")
     if any(begun):
         yield [b"".join(begun)]
+
+
+async def one_line(value: str) -> Blocks:
+    """A value as the only line."""
+    yield [os.fsencode(value)]

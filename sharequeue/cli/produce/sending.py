@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sharequeue.cli.login import variables
 from sharequeue.cli.printing import stopping
-from sharequeue.cli.produce.lines import BadLine, Lines, read_lines
+from sharequeue.cli.produce.lines import BadLine, Blocks, Lines
 from sharequeue.client import ApiError, NewRecord, Producer
 
 MOST_LINES: Final = 1000
@@ -37,13 +37,13 @@ class Sending:
         self._unknown: tuple[int, int] | None = None
         """The first and the last line of a request without an answer."""
 
-    async def run(self, descriptor: int) -> bool:
+    async def run(self, blocks: Blocks) -> bool:
         """Send all lines. Ctrl-C ends it after the request under way, which gets `SETTLE_S`.
 
         Returns: whether Ctrl-C came before all lines were sent. Raises: BadLine, ApiError: this line, or a line of this
             request, is refused, and no later one was sent. OSError: the input cannot be read.
         """
-        sending = asyncio.ensure_future(self._send(descriptor))
+        sending = asyncio.ensure_future(self._send(blocks))
         stop = asyncio.Event()
         with stopping(stop.set):
             stopped = asyncio.ensure_future(stop.wait())
@@ -60,10 +60,10 @@ class Sending:
             sending.result()
         return sending.cancelled()
 
-    async def _send(self, descriptor: int) -> None:
+    async def _send(self, blocks: Blocks) -> None:
         number, beside = 0, self._lines.bytes_beside
         part: list[tuple[int, NewRecord]] = []
-        async for block in read_lines(descriptor):
+        async for block in blocks:
             size = 0
             try:
                 for line in block:

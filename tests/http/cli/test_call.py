@@ -8,6 +8,7 @@ import pytest
 
 from sharequeue.cli.call import CALLS
 from sharequeue.stack.stack import Stack
+from tests.http.calls import Gateway, wait_until
 from tests.http.cli.conftest import REFUSED, WRONG_USAGE, Run, ask, fill
 
 WEEK = 7 * 86_400_000
@@ -96,3 +97,16 @@ def test_all_calls_of_users_are_listed(run: Run) -> None:
     listed = {line[0] for line in tables(run("call").stdout)[1:]}
     assert listed == {*CALLS} > {"listTransactions", "terminateTransaction", "describeWindow", "deleteTopic"}
     assert not {"auditLog", "registerGateway", "streamRecords", "produceRawRecord"} & listed
+
+
+def test_a_change_is_one_call_and_says_how_it_goes_on(gateway: Gateway, run: Run, name: str) -> None:
+    """A list is followed to its end; `max_records=1` of dead letters drops one, and not all."""
+    gateway.produce_batches(name, 3)
+    gateway.acquire(name, name)
+    gateway.settle(name, name, 0, 2, "reject")
+    group = f"group={name}"
+    wait_until(lambda: len(called(run, "listDeadLetters", group)["dead_letters"]) == 3)
+    done = called(run, "dropDeadLetters", group, "max_records=1")
+    assert (done["matched"], done["dropped"]) == (1, 1)
+    assert len(called(run, "listDeadLetters", group)["dead_letters"]) == 2
+    assert called(run, "dropDeadLetters", group, f"page_token={done['next_page_token']}")["dropped"] == 2

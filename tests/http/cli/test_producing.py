@@ -196,3 +196,39 @@ def test_what_stops_produce_is_one_line_of_json_where_that_is_asked_for(run: Run
     }
     (fault,) = map(json.loads, run("produce", name, f"{file}-2", "--json", code=WRONG_USAGE).stderr.splitlines())
     assert fault == {"code": "WRONG_USAGE", "detail": f"{file}-2: No such file or directory"}
+
+
+def test_records_are_scheduled_by_a_delay_or_a_time(process: Run, run: Run, client: httpx.Client, name: str) -> None:
+    done = process("produce", name, "--json-lines", "--key", "k", "--delay", "7d", input=b'1\n{"n": 2}\n')
+    assert done.stdout == f"2 scheduled in {name}\n".encode()
+    at = ("--value", "good morning", "--at", "2030-01-01T09:00+01:00", "--json")
+    (one,) = json.loads(run("produce", name, *at).stdout)["scheduled"]
+    assert one["deliver_at_ms"] == 1_893_484_800_000
+    waiting = ask(client, "GET", f"/v1/topics/{name}/scheduled")["scheduled"]
+    assert [each.get("key") for each in waiting] == ["k", "k", None]
+    assert waiting[-1]["schedule_id"] == one["schedule_id"]
+    assert log(client, name) == []
+    run("produce", name, "--value", "at once", "--delay", "1s")
+    wait_until(lambda: [record["value"] for record in log(client, name)] == ["at once"])
+    assert (
+        run("produce", name, "--value", "now").stdout
+        == f"1 record to {name} (partition 0: 1, offsets 1 to 1)\n".encode()
+    )
+
+
+def test_a_time_that_contradicts_or_is_none_is_refused(run: Run, client: httpx.Client, name: str) -> None:
+    for options in (
+        ("--delay", "1d", "--at", "2040-01-01"),
+        ("--delay", "soon"),
+        ("--at", "noon"),
+        ("--delay", ""),
+        ("--delay", "9999d"),
+        ("--at", "1969-01-01"),
+        ("file", "--delay", "1d"),
+    ):
+        assert run("produce", name, "--value", "1", *options, code=WRONG_USAGE).stdout == b"", options
+    no_json = ("--value", "{", "--json-lines", "--delay", "1d")
+    assert b"line 1" in run("produce", name, *no_json, code=WRONG_USAGE).stderr
+    assert client.get(f"/v1/topics/{name}").status_code == 404, "nothing was sent"
+    refused = run("produce", name, "--value", "1", "--at", "2999-01-01", "--json", code=REFUSED)
+    assert json.loads(refused.stderr)["code"] == "INVALID_REQUEST"

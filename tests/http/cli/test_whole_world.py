@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from sharequeue.cli import main
+from sharequeue.cli.short import ROWS
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway, Json, good
 from tests.http.cli.conftest import SOON, Run, ask
@@ -200,7 +201,7 @@ def test_every_command_shows_what_the_api_answers(run: Run, gateway: Gateway, na
     for options in ((), ("--json",), ("--jsonl",)):
         shown_letter = run("dead-letters", "show", name, name, "4", *options).stdout
         assert json.loads(shown_letter) == letters["dead_letters"][0], options
-    tested = [*shown, ("dead-letters", "show"), ("acls", "list")]
+    tested = [*shown, ("dead-letters", "show"), ("acls", "list"), *(tuple(row[0].split()) for row in ROWS)]
     missing = {command for command in commands(main) if command[-1] in SHOWS} - {
         each[: len(command)] for each in tested for command in commands(main)
     }

@@ -119,8 +119,7 @@ export const quoted = (text) => (/^[\w./:@%+=,-]+$/.test(text) ? text : `'${Stri
 const USUAL = location.protocol === "http:" && location.host === "127.0.0.1:8080" && BASE === "/"; // what a command asks
 const ELSEWHERE = USUAL ? [] : ["--url", location.origin + BASE.slice(0, -1)];
 export const command = (...words) => ["sharequeue", ...words.flat(), ...ELSEWHERE].map((word) => quoted(String(word))).join(" ");
-export const called = (operation, given) => command("call", operation, Object.entries(given)
-  .filter(([, value]) => value !== undefined).map(([name, value]) => `${name}=${typeof value === "object" ? JSON.stringify(value) : value}`));
+export const members = (given) => Object.entries(given).filter(([, value]) => value !== undefined).map(([name, value]) => `${name}=${value}`);
 export function curl(method, path, body, query) {
   const words = ["curl", "-sS"];
   if (method !== "GET" && !(method === "POST" && body !== undefined)) words.push("-X", method);

@@ -1,6 +1,6 @@
 // One group: how far it is in each partition, its window offset by offset, who holds what, and what an operator changes.
 import { useState } from "./vendor/hooks.js";
-import { at, call, called, command, curl, get, now, useLive } from "./api.js";
+import { at, call, command, curl, get, now, useLive } from "./api.js";
 import { Act, Badge, Field, Link, Notice, Pages, Panel, Shell, Table, Time, Waiting, clock, distance, html, many, num, span,
   useQuery } from "./parts.js";
 import { Attention, Charts, Ranges, Tiles, useSamples } from "./overview.js";
@@ -170,7 +170,7 @@ function Finder({ group, topic, partition }) {
     <${Field} label="Offset" type="number" min="0" value=${offset} placeholder=${query.offset ?? ""}
       onInput=${(event) => set(event.target.value)} />
       <${Field} label="or key" value=${key} onInput=${(event) => setKey(event.target.value)} /><button>Look up</button></form>
-    ${key && html`<${Shell} cli=${called("findRecords", { group, topic, key })} curl=${curl("GET", keyed, undefined, { key })} />`}
+    ${key && html`<${Shell} cli=${command("records", "find", group, topic, key)} curl=${curl("GET", keyed, undefined, { key })} />`}
     ${found?.fault && html`<p class="notice bad">${found.fault.words}</p>`}
     ${found?.records && html`<${Table} label="Records with the key" columns=${["#Offset", "Time", "What the group does"]}
       none="No record has this key." rows=${found.records.records.map((record) => [

@@ -1,5 +1,5 @@
 // All of the cluster at a glance: how much comes and goes, which groups need attention, and whether the services are well.
-import { useLive, at, called, curl, get, now } from "./api.js";
+import { at, command, curl, get, members, now, useLive } from "./api.js";
 import { Badge, Link, Notice, Pages, Panel, Shell, Table, Waiting, html, many, num, short, span, unknown, useQuery } from "./parts.js";
 import { Chart, Spark } from "./chart.js";
 
@@ -103,7 +103,7 @@ export function Attention({ group }) {
   return html`<${Panel} title="Needs attention" side=${html`<span class="dim">${num(seen.ready_count)} ready${
     seen.ready_count > 0 && html`, the oldest for ${span(seen.oldest_ready_ms)}`}; ${many(seen.worker_count, "worker")}</span>`}>
     <ul class="why">${seen.reasons.map((word) => html`<li><${Reason} word=${word} /> ${REASONS[word]?.[2]}</li>`)}</ul>
-    <${Shell} cli=${called("listGroupsByAttention", { group_id: group })} curl=${curl("GET", at("reports", "attention"), undefined, query)} /><//>`;
+    <${Shell} cli=${command("groups", "attention", members({ group_id: group }))} curl=${curl("GET", at("reports", "attention"), undefined, query)} /><//>`;
 }
 
 const JOINED = { Empty: "nobody", Stable: "members" }; // by heartbeats: fetching needs no membership

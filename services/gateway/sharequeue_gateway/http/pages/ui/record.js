@@ -1,6 +1,6 @@
 // The life of one record in a group: where it is, why, since when, and what a person may do with it by hand.
 import { useState } from "./vendor/hooks.js";
-import { at, call, called, curl, get, now, useLive } from "./api.js";
+import { at, call, command, curl, get, members, now, useLive } from "./api.js";
 import { Act, Badge, Field, Link, Notice, Panel, Shell, Time, Value, Waiting, distance, html, keyOf, many, num, span } from "./parts.js";
 
 const SAID = {
@@ -73,7 +73,7 @@ export function Life({ group, topic, partition, offset, changed }) {
       ${life.state === "dead" && html`<p>
         <${Link} class="button" names=${["groups", group, "dead-letters"]} query=${{ topic, partition, offset }}>To its dead letter<//>
         </p>`}`}
-    <${Shell} words="This look-up in a shell" cli=${called("lookUpRecord", { group, topic, partition, offset })} curl=${curl("GET", path)} /><//>`;
+    <${Shell} words="This look-up in a shell" cli=${command("records", "show", group, topic, offset, members({ partition }))} curl=${curl("GET", path)} /><//>`;
 }
 
 const ACTIONS = {
@@ -95,7 +95,7 @@ function Hand({ path, group, topic, partition, offset, life, done }) {
     done();
     return `Done.${answer.note ? ` ${answer.member_id}: ${answer.note}.` : ""}`;
   };
-  const cli = called("changeRecord", { group, topic, partition, offset, ...body });
+  const cli = command("records", action.replace("_", "-"), group, topic, offset, members({ partition, ...body, action: undefined }));
   return html`<h3>By hand</h3><${Act} subject=${JSON.stringify(body)} label=${label} run=${run}
     ask=${action === "extend" ? undefined : ask} shell=${{ cli, curl: curl("POST", path, body) }}>
     <div class="bar"><${Field} label="Action" value=${action} onChange=${(event) => choose(event.target.value)}

@@ -1,5 +1,5 @@
 // Records that wait for their time, and schedules that make one record at each of their times: of all topics, or of one.
-import { at, call, called, curl, get, useLive } from "./api.js";
+import { at, call, command, curl, get, useLive } from "./api.js";
 import { Act, Badge, Field, Link, Notice, Opener, Pages, Panel, Table, Time, Value, Waiting, bytes, distance, html, many, num,
   useOpen, useQuery } from "./parts.js";
 
@@ -50,7 +50,7 @@ function Waiter({ topic, id, done }) {
   };
   return html`<${Act} label="Cancel this record"
     ask=${async () => ({ text: "The record would never enter the log.", confirm: "Cancel the record" })} run=${run}
-      shell=${{ cli: called("cancelScheduledRecords", { topic, schedule_ids: [id] }), curl: curl("POST", cancel, body) }} />`;
+      shell=${{ cli: command("scheduled", "cancel", topic, id), curl: curl("POST", cancel, body) }} />`;
 }
 
 export function Periodic({ topic }) {
@@ -82,13 +82,13 @@ function Schedule({ topic, schedule, done }) {
   };
   return html`<${Notice} of=${live} />${live.data && html`<${Value} record=${live.data} />`}<div class="pair">
     <${Act} label="Run now" ask=${async () => ({ text: "The schedule would make one record now, beside those of its times.",
-      confirm: "Make the record" })} run=${run} shell=${{ cli: called("updateSchedule", { topic, name, run: true }),
+      confirm: "Make the record" })} run=${run} shell=${{ cli: command("schedules", "run", topic, name),
       curl: curl("PATCH", path, { run: true }) }} />
     <${Act} subject=${schedule.paused} label=${schedule.paused ? "Resume" : "Pause"}
       run=${async () => after((await call("PATCH", path, { body: pause }))
         && (pause.paused ? "Paused." : "It goes on with its next time."))}
-          shell=${{ cli: called("updateSchedule", { topic, name, ...pause }), curl: curl("PATCH", path, pause) }} />
+          shell=${{ cli: command("schedules", pause.paused ? "pause" : "resume", topic, name), curl: curl("PATCH", path, pause) }} />
     <${Act} label="Delete" ask=${async () => ({ text: "The schedule would make no record any more. Those that it has made stay.",
       confirm: "Delete the schedule" })} run=${async () => { await call("DELETE", path); return after("Deleted."); }}
-        shell=${{ cli: called("deleteSchedule", { topic, name }), curl: curl("DELETE", path) }} /></div>`;
+        shell=${{ cli: command("schedules", "delete", topic, name), curl: curl("DELETE", path) }} /></div>`;
 }

@@ -1,7 +1,7 @@
 // The window of a group in one partition as a strip: each cell is a range of offsets, coloured by what the group does
 // with its records. A press on a cell zooms in, down to single records; a press on a record shows its life.
 import { useState } from "./vendor/hooks.js";
-import { at, called, curl, get, useLive } from "./api.js";
+import { at, command, curl, get, members, useLive } from "./api.js";
 import { Notice, Panel, Shell, clock, distance, html, many, num, useQuery } from "./parts.js";
 import { useWidth } from "./chart.js";
 
@@ -60,7 +60,7 @@ export function Strip({ group, topic, partition }) {
   return html`<${Panel} title="Window of partition ${partition} of ${topic}" side=${tools}>
     <${Notice} of=${live} /><div class="strip" ref=${element}>${view && width > 0 && html`<${Cells} ...${{ view, width, chosen, cursor, point, open, zoom }} />`}</div>
     ${view && html`<${Legend} view=${view} />`}
-    <${Shell} cli=${called("describeWindow", { group, topic, partition, ...asked, buckets: cells })}
+    <${Shell} cli=${command("groups", "window", group, topic, members({ partition, ...asked, buckets: cells }))}
       curl=${curl("GET", path, undefined, { ...asked, buckets: cells })} /><//>`;
 }
 

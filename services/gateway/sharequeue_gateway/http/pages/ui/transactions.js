@@ -1,5 +1,5 @@
 // Transactions: the open ones with their age and what waits for them, those that have ended, and the abort by an operator.
-import { at, call, called, curl, get, useLive } from "./api.js";
+import { at, call, command, curl, get, useLive } from "./api.js";
 import { Act, Badge, Link, Notice, Opener, Pages, Panel, Table, Time, Waiting, html, many, num, span, useQuery } from "./parts.js";
 
 const STATES = [["open", "Open"], ["committed", "Committed"], ["aborted", "Aborted"]];
@@ -51,5 +51,5 @@ function One({ id, done }) {
         <${Link} names=${["groups", each.group_id]} query=${{ topic: each.topic, partition: each.partition }}>${each.group_id}
         <//> in ${each.topic}/${each.partition}</div>`)}</dd>`}</dl>
     ${of.state === "open" && html`<${Act} label="Abort" ask=${ask} run=${run}
-      shell=${{ cli: called("terminateTransaction", { transaction: id }), curl: curl("POST", abort, {}) }} />`}`}`;
+      shell=${{ cli: command("transactions", "abort", id), curl: curl("POST", abort, {}) }} />`}`}`;
 }
