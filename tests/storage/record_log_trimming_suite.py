@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from sharequeue_gateway.record_log import postgres
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, Offsets, ReadResult
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
 
@@ -48,19 +47,6 @@ class TrimmingSuite:
             with pytest.raises(OffsetOutOfRange):
                 await log.delete_records(topic, {0: 11})
             assert (await log.offsets(topic, [0]))[0] == Offsets(3, 10, 10)
-
-    async def test_a_refusal_behind_partitions_that_moved_is_not_definite(
-        self, record_log: PostgresRecordLogs, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(postgres, "TRIMMED_AT_ONCE", 1)
-        topic = await record_log.new_topic()
-        async with record_log.open() as log:
-            await append(log, topic, range(5))
-            for before, definite in (({0: 6, 1: 0}, True), ({0: 2, 1: 6}, False)):
-                with pytest.raises(OffsetOutOfRange) as refused:
-                    await log.delete_records(topic, before)
-                assert refused.value.definite is definite
-            assert (await log.offsets(topic, [0]))[0].log_start_offset == 2
 
     async def test_an_emptied_partition_continues_its_offsets(self, record_log: PostgresRecordLogs) -> None:
         topic = await record_log.new_topic()

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sharequeue_gateway.record_log import key_store, store
+from sharequeue_gateway.record_log import key_store, postgres, store
 from sharequeue_gateway.record_log.dead_letters import dead_letter_log, dead_letter_sources
 from sharequeue_gateway.record_log.log import AppendResult, OffsetOutOfRange, Offsets
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
@@ -346,3 +346,17 @@ async def test_parked_dead_letters_are_kept_once_and_counted(module_database: st
             (two, 0): (1, "rejected by client"),
         }
         assert await log.dead_letters.parked_counts("nobody") == {}
+
+
+async def test_a_refusal_behind_partitions_that_moved_is_not_definite(
+    module_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "TRIMMED_AT_ONCE", 1)
+    topic = new_topic()
+    async with PostgresRecordLogs(module_database).open() as log:
+        await append(log, topic, range(5))
+        for before, definite in (({0: 6, 1: 0}, True), ({0: 2, 1: 6}, False)):
+            with pytest.raises(OffsetOutOfRange) as refused:
+                await log.delete_records(topic, before)
+            assert refused.value.definite is definite
+        assert (await log.offsets(topic, [0]))[0].log_start_offset == 2
