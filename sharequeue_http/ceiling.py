@@ -22,7 +22,7 @@ class Ceiling:
     """
 
     def __init__(self, most: int, percent: int, what: str, now_s: Callable[[], float]) -> None:
-        self._most = most
+        self.most = most
         self._each = max(most * percent // 100, 1)
         self._what = what
         self._now_s = now_s
@@ -34,9 +34,11 @@ class Ceiling:
         """Check whether a caller gets more. `used`: of the pool, by all. Raises: `refusal`."""
         if (excess := self.excess(principal, size)) is not None:
             raise refusal(excess, limit=self._each)
-        if used + size > self._most:
+        if used + size > self.most:
             self.want(principal)
-            raise refusal(f"this gateway has {self._most} {self._what}: try again in a moment", limit=self._most)
+            raise refusal(
+                f"this gateway takes at most {self.most} {self._what}: try again in a moment", limit=self.most
+            )
 
     def excess(self, principal: str, size: int = 1) -> str | None:
         """Return why a caller gets no more; None: its ceiling does not keep it. One that has nothing gets something."""

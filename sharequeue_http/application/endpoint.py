@@ -124,11 +124,13 @@ class Admission:
 
     def take(self, size: int, principal: str) -> None:
         self.bytes += size
-        self._ceiling.take(principal, size)
+        if principal:
+            self._ceiling.take(principal, size)
 
     def give(self, size: int, principal: str) -> None:
         self.bytes -= size
-        self._ceiling.give(principal, size)
+        if principal:
+            self._ceiling.give(principal, size)
 
     def check(self, size: int, in_hand: int = 0, principal: str = "") -> None:
         """Check whether `size` more bytes fit. `in_hand`: bytes of the same request that are counted already.

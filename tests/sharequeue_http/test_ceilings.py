@@ -18,7 +18,7 @@ class Pool:
         try:
             self.ceiling.check(principal, len(self.used))
         except Throttled as refused:
-            return "full" if "this gateway has" in refused.detail else refused.detail
+            return "full" if "this gateway takes at most" in refused.detail else refused.detail
         self.used.append(principal)
         self.ceiling.take(principal)
         return ""

@@ -93,7 +93,9 @@ class FetchApi:
             )
         ):
             return await self.fetch_here(call)
-        self.ceiling.check(call.caller.principal, len(self.fetcher.fetches.waiting))
+        used = len(self.fetcher.fetches.waiting)
+        if call.caller.principal or used >= self.ceiling.most:
+            self.ceiling.check(call.caller.principal, used)
         asked = self._asked(group_id, request.member_id, request, None)
         waiting = self.fetcher.fetches.new(call.exchange)
         if self.watch is not None:
