@@ -179,7 +179,9 @@ def test_a_look_beside_a_million_records_for_next_week_reads_one_row(
         judge(gateway, name, due)
         late_ms = sorted(at_ms - due[number] for number, at_ms in entered(gateway, name))
         print(f"late: p50 {late_ms[30_000]} ms, p99 {late_ms[59_400]} ms, most {late_ms[-1]} ms")
-        scans, rows = asyncio.run(one(READ))
-        wait_until(lambda: asyncio.run(one(READ))[0] >= scans + 20)
-        more_scans, more_rows = asyncio.run(one(READ))
+        looked = [asyncio.run(one(READ))]
+        for _ in range(3):  # PostgreSQL counts what a connection has read up to ten seconds later
+            wait_until(lambda: asyncio.run(one(READ))[0] >= looked[-1][0] + 20)
+            looked.append(asyncio.run(one(READ)))
+        (scans, rows), (more_scans, more_rows) = looked[-2:]
         assert more_rows - rows <= 2 * (more_scans - scans)
