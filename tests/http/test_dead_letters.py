@@ -84,7 +84,8 @@ def test_the_reasons_of_earlier_deliveries_are_in_flight_and_in_the_dead_letter(
     assert [given["reason"] for given in reasons] == ["busy", "closed"]
     assert reasons[0] == held["earlier_reasons"][0]
     assert letter["headers"]["__dlq.errors.reason"] == "closed"
-    listed = good(gateway.http.get(f"/v1/share-groups/{name}/dead-letters"))["dead_letters"]
+    letters = f"/v1/share-groups/{name}/dead-letters"
+    listed = wait_until(lambda: good(gateway.http.get(letters))["dead_letters"])  # in Kafka its row follows it
     path = f"/v1/share-groups/{name}/topics/{name}/partitions/0/records/1"
     life = wait_until(lambda: good(gateway.http.get(path)).get("dead_letters"))  # its state follows its letter
     assert [each["reasons"] for each in (*listed, *life)] == [reasons, reasons]
