@@ -2,15 +2,13 @@
 
 import csv
 import sys
-from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sharequeue.cli.groups.choosing import each_group, force_option, one_or_all_groups
-from sharequeue.cli.output import Gateway, asks_gateway, decode, echo_json, say, show_table
+from sharequeue.cli.output import Gateway, asks_gateway, decode, echo_json, moment_ms, say, show_table
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.groups import ResetOffsetsResult, ResetShareGroupOffsetsRequest, ResetTopic
 
@@ -65,7 +63,7 @@ async def reset_offsets(
         "offset": to_offset is not None or from_file is not None,
         "datetime": to_datetime is not None,
     }
-    chosen = [to for to, given in scenarios.items() if given]
+    chosen: list[Any] = [to for to, given in scenarios.items() if given]
     if len(chosen) != 1 or (from_file is not None and to_offset is not None):
         raise click.UsageError(
             "give exactly one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime"
@@ -73,28 +71,18 @@ async def reset_offsets(
     if [bool(topics), all_topics, from_file is not None].count(True) != 1:
         raise click.UsageError("give exactly one of --topic, --all-topics, --from-file")
     if to_datetime is not None:
-        _check_datetime(to_datetime)
-    wanted = None
-    if topics:
-        wanted = [_topic(text) for text in topics]
-    elif from_file is not None:
-        wanted = _from_file(from_file)
-    fields: dict[str, Any] = {
-        "to": chosen[0],
-        "offset": to_offset,
-        "datetime": to_datetime,
-        "topics": wanted,
-        "dry_run": dry_run,
-        "force": force,
-    }
-    request = ResetShareGroupOffsetsRequest(**fields)
+        moment_ms(to_datetime, "--to-datetime")
+    wanted = [_topic(text) for text in topics] if from_file is None else _from_file(from_file)
+    request = ResetShareGroupOffsetsRequest(
+        to=chosen[0], offset=to_offset, datetime=to_datetime, topics=wanted or None, dry_run=dry_run, force=force
+    )
     answer = await gateway.ask(apis.RESET_SHARE_GROUP_OFFSETS, request, group=group)
     done: ResetOffsetsResult = decode(answer, apis.RESET_SHARE_GROUP_OFFSETS)
     rows = [(topic.topic, entry.partition, entry.start_offset) for topic in done.topics for entry in topic.partitions]
     if gateway.as_json:
         echo_json(answer)
     elif export:
-        _export(rows)
+        csv.writer(sys.stdout, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerows(rows)
     elif all_topics and not rows:
         say(f"Share group '{group}' has no offset information.")
     else:
@@ -110,13 +98,6 @@ def _end_if_failed(done: ResetOffsetsResult, as_json: bool) -> None:
         say(f"sharequeue: {done.failed_count - len(done.errors)} more partitions failed")
     if done.errors:
         sys.exit(1)
-
-
-def _check_datetime(text: str) -> None:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        raise click.UsageError(f"--to-datetime takes a time like 2026-11-21T08:30:00.000, not {text!r}") from None
 
 
 def _topic(text: str) -> ResetTopic:
@@ -148,8 +129,3 @@ def _number(text: str, where: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise click.UsageError(f"{where}: {text!r} is not a number")
     return int(text)
-
-
-def _export(rows: Iterable[tuple[str, int, int]]) -> None:
-    writer = csv.writer(sys.stdout, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    writer.writerows(rows)
