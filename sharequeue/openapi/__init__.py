@@ -3,7 +3,7 @@
     sharequeue.protocol.apis ──────▶ document ──▶ older         the same as OpenAPI 3.0
                                         ├───────▶ answers       statuses, problems and headers of an operation
                                         ├───────▶ parameters
-                                        ├───────▶ examples      a story of calls; the answers are in examples.json
+                                        ├───────▶ examples      a story of calls, in story.json and examples.json
     sharequeue.protocol.messages ──▶ schemas ───▶ field_texts   what the source says of each field
                                      page                       docs/calls.md, made from the document
 

@@ -77,8 +77,9 @@ def status_of(gateway: Gateway, row: Api) -> tuple[int, dict[str, Any]]:
     if row.operation_id in BODIES:
         options = {"json": BODIES[row.operation_id]}
     elif example is not None and example.body is not None:
-        raw = isinstance(example.body, bytes)
-        options |= {"content": example.body} if raw else {"json": example.body}
+        options["json"] = example.body
+    elif example is not None:
+        options["content"] = example.raw
     with gateway.http.stream(row.method, url, **options) as answer:
         is_problem = answer.headers.get("content-type") == "application/problem+json"
         if is_problem:

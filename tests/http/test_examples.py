@@ -14,12 +14,15 @@ import httpx
 from jsonschema import Draft202012Validator
 
 import sharequeue.openapi.examples as examples_module
-from sharequeue.openapi.examples import KEY_ID, PRODUCER_EPOCH, STORY, TRANSACTION_ID, Example, answers
+from sharequeue.openapi.examples import STORY, Example, answers
 from sharequeue_http.forms.api import Api, path_of
 from tests.openapi.public import public_document
 
 ANSWERS: Final = Path(examples_module.__file__).with_name("examples.json")
 NOW_MS: Final = 1_767_225_600_000
+TRANSACTION_ID: Final = "0b6ff7a6-3c0c-4c9e-9d55-6a1d0c6b2f11"
+PRODUCER_EPOCH: Final = 60_000_000
+KEY_ID: Final = "3d1f0a5c9b7e2846"
 SCHEDULE_ID: Final = "019b7a12-9c00-7c1e-a3d1-5e0f9b2c4000"
 PLAIN: Final[dict[str, Any]] = {
     "topic_id": "4799b8f4-4040-412c-b59e-2e8f4ad3c001",
@@ -125,13 +128,14 @@ class Player:
         body = example.body
         if isinstance(body, dict) and "producer_epoch" in body:
             body = {**body, "producer_epoch": self._producer_epoch}
-        raw = {"content": body} if isinstance(body, bytes) else {"json": body}
+        json_body = {} if body is None else {"json": body}
         response = self._http.request(
             example.api.method,
             path_of(example.api, **path),
             params={name: json.dumps(each) if isinstance(each, bool) else each for name, each in example.query.items()},
             headers=headers,
-            **(raw if body is not None else {}),
+            content=example.raw,
+            **json_body,
         )
         if response.headers.get("content-type", "").startswith("text/plain"):
             lines = [line for line in response.text.splitlines() if "sharequeue_http_refused" in line]
