@@ -25,6 +25,8 @@ MOST_ASKED: Final = 2000
 ELSEWHERE: Final = frozenset(KAFKA_CODES[error.error] for error in (CoordinatorLoadInProgress, NotCoordinator))
 """Answered by an instance that is not the owner, before it did anything."""
 
+MIXED_UP: Final = "the share coordinator answered for other share-partitions than it was asked for"
+
 _decode_write: Final = msgspec.json.Decoder(messages.WriteBatchResponse).decode
 
 
@@ -102,12 +104,15 @@ class ShareStateClient(CoordinatorClient):
         All pages of one state have the same `version`, or it was written in between.
         Raises: ApiError: no owner answered.
         """
-        asked: dict[str, list[messages.PartitionState]] = {}
-        for key in wanted:
-            asked.setdefault(key.topic_id, []).append(
-                messages.PartitionState(partition=key.partition, leader_epoch=leader_epoch, from_offset=from_offset)
+        entries = [
+            Entry(
+                key,
+                messages.PartitionState(partition=key.partition, leader_epoch=leader_epoch, from_offset=from_offset),
             )
-        return await self.state(apis.READ_STATE, group_id, asked)
+            for key in wanted
+        ]
+        results = await self.results(apis.READ_STATE, group_id, entries)
+        return {entry.key: result for entry, result in zip(entries, results, strict=True)}
 
     async def write_batch(
         self, request: messages.WriteBatchRequest, *, deadline_s: float | None = None
@@ -116,34 +121,25 @@ class ShareStateClient(CoordinatorClient):
 
         Returns: each share-partition's own result, in order. Raises: ApiError: no owner answered.
         """
-        if self._only_url is None:
-            return await self._write_to_owners(request, deadline_s)
+        if self._only_url is not None:
 
-        def first() -> str:
-            return share_key(_entries(request)[0].key)
+            def first() -> str:
+                return share_key(_entries(request)[0].key)
 
-        key = first() if self._others else first
-        body = await self.exchange(apis.WRITE_STATE_BATCH, request, key=key, deadline_s=deadline_s)
-        results = _results(request, _decode_write(body))
-        for result in results:
-            if result.error_code in ELSEWHERE:
-                self._start_learning()
-        return results
-
-    async def _write_to_owners(
-        self, request: messages.WriteBatchRequest, deadline_s: float | None
-    ) -> list[messages.PartitionStateResult]:
-        """As `write_batch`, cut by owner."""
-        entries = _entries(request)
+            key = first() if self._others else first
+            body = await self.exchange(apis.WRITE_STATE_BATCH, request, key=key, deadline_s=deadline_s)
+            results = _results(request, _decode_write(body))
+            for result in results:
+                if result.error_code in ELSEWHERE:
+                    self._start_learning()
+            return results
 
         async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[messages.PartitionStateResult]:
-            body = request if len(part) == len(entries) else messages.WriteBatchRequest(groups=_groups(part))
-            answer: messages.WriteBatchResponse = await self.call(
-                apis.WRITE_STATE_BATCH, body, key=key, deadline_s=seconds
-            )
-            return _results(body, answer)
+            cut = messages.WriteBatchRequest(groups=_groups(part))
+            body = await self.exchange(apis.WRITE_STATE_BATCH, cut, key=key, deadline_s=seconds)
+            return _results(cut, _decode_write(body))
 
-        return await self._split(entries, send, deadline_s, repeat=False)
+        return await self._split(_entries(request), send, deadline_s, repeat=False)
 
     async def _split(
         self, entries: Sequence[Entry], send: Send, deadline_s: float | None, *, repeat: bool = True
@@ -158,13 +154,12 @@ class ShareStateClient(CoordinatorClient):
         results: dict[int, messages.PartitionStateResult] = {}
         waiting: list[int] = list(range(len(entries)))
         while True:
-            parts = await self._by_owner([entries[place].key for place in waiting], deadline)
+            parts = await self._by_owner(entries, waiting, deadline)
             seconds = max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S)
-            sending = [send(key, [entries[waiting[at]] for at in part], seconds) for key, part in parts]
+            sending = [send(key, [entries[place] for place in part], seconds) for key, part in parts]
             answers = await asyncio.gather(*sending, return_exceptions=True)
             failures = []
-            for (_, part), answer in zip(parts, answers, strict=True):
-                places = [waiting[at] for at in part]
+            for (_, places), answer in zip(parts, answers, strict=True):
                 if isinstance(answer, ApiError):
                     failures.append(answer)
                     results.update((place, _failed(entries[place].state.partition, answer)) for place in places)
@@ -181,18 +176,23 @@ class ShareStateClient(CoordinatorClient):
                 return [results[place] for place in range(len(entries))]
             await self._learn_before(deadline)
 
-    async def _by_owner(self, keys: Sequence[SharePartitionKey], deadline: float) -> list[tuple[str | None, list[int]]]:
-        """The places of keys by their owner, each part with one of its keys. Without a map: all at any instance."""
+    async def _by_owner(
+        self, entries: Sequence[Entry], places: Sequence[int], deadline: float
+    ) -> list[tuple[str | None, Sequence[int]]]:
+        """The places of entries by owner, cut into parts that are short enough not to delay an owner's other work, each
+        part with one of its keys. Without a map: all at any instance."""
         if not self._count or len(self._owners) < self._count:
             await self._learn_before(deadline)
-        if self._only_url is not None and keys:
-            return _cut(share_key(keys[0]), range(len(keys)))
         parts: dict[str | None, tuple[str | None, list[int]]] = {}
-        for place, key in enumerate(keys):
-            name = share_key(key)
+        for place in places:
+            name = share_key(entries[place].key)
             owner = self.owner(name)
             parts.setdefault(None if owner is None else owner.url, (name, []))[1].append(place)
-        return [part for name, places in parts.values() for part in _cut(name, places)]
+        return [
+            (name, part[start : start + MOST_ASKED])
+            for name, part in parts.values()
+            for start in range(0, len(part), MOST_ASKED)
+        ]
 
     async def delete_topic_state(self, topic_id: str) -> None:
         """Have every shard's owner forget the state of a topic. Raises: ApiError: some could not; call it again."""
@@ -211,11 +211,6 @@ class ShareStateClient(CoordinatorClient):
             raise CoordinatorLoadInProgress(f"the shards {sorted(left)} were being handed over")
 
 
-def _cut(key: str | None, places: Sequence[int]) -> list[tuple[str | None, list[int]]]:
-    """Cut one owner's places into requests that are short enough not to delay its other work."""
-    return [(key, list(places[start : start + MOST_ASKED])) for start in range(0, len(places), MOST_ASKED)]
-
-
 def _failed(partition: int, error: ApiError) -> messages.PartitionStateResult:
     """The result of a share-partition whose owner gave none. COORDINATOR_NOT_AVAILABLE: the call may have happened, or
     may still happen."""
@@ -231,12 +226,10 @@ def _results(
 
     Raises: ApiError, not definite: it is about others, so nothing is known of those of the request.
     """
-    if len(answer.groups) != len(request.groups):
-        raise _mixed_up()
+    if [group.group_id for group in request.groups] != [group.group_id for group in answer.groups]:
+        raise ApiError(MIXED_UP)
     results: list[messages.PartitionStateResult] = []
     for asked, answered in zip(request.groups, answer.groups, strict=True):
-        if asked.group_id != answered.group_id:
-            raise _mixed_up()
         results += _topic_results(asked.topics, answered.results)
     return results
 
@@ -245,21 +238,10 @@ def _topic_results(
     asked: Sequence[messages.TopicState], answered: Sequence[messages.TopicStateResult]
 ) -> list[messages.PartitionStateResult]:
     """As `_results`, for the topics of one group."""
-    if len(asked) != len(answered):
-        raise _mixed_up()
-    results: list[messages.PartitionStateResult] = []
-    for topic, result in zip(asked, answered, strict=True):
-        if topic.topic_id != result.topic_id or len(topic.partitions) != len(result.partitions):
-            raise _mixed_up()
-        for state, found in zip(topic.partitions, result.partitions, strict=True):
-            if state.partition != found.partition:
-                raise _mixed_up()
-        results += result.partitions
-    return results
-
-
-def _mixed_up() -> ApiError:
-    return ApiError("the share coordinator answered for other share-partitions than it was asked for")
+    wanted = [(topic.topic_id, [state.partition for state in topic.partitions]) for topic in asked]
+    if wanted != [(topic.topic_id, [result.partition for result in topic.partitions]) for topic in answered]:
+        raise ApiError(MIXED_UP)
+    return [result for topic in answered for result in topic.partitions]
 
 
 def _entries(request: messages.WriteBatchRequest) -> list[Entry]:
