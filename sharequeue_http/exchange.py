@@ -212,7 +212,7 @@ class Exchange:
     def add(self, part: bytes) -> None:
         """A part of the body has come in."""
         self.received += len(part)
-        if self.found is not None and not self.found.endpoint.takes_body:
+        if self.found is None or not self.found.endpoint.takes_body:
             return
         if not self.kept:
             self._body = part
@@ -287,13 +287,6 @@ class Exchange:
             raise too_large(most)
         body, self._body = self._body, b""
         return body if isinstance(body, bytes) else body.getvalue()
-
-    async def receive(self) -> tuple[bytes, bool]:
-        """The next part of the body, and whether more follows. Raises: ClientGone; ApiError."""
-        if not self.whole and not self.kept:
-            await self._more(0)
-        body, self._body, self.kept = self._body, b"", 0
-        return body if isinstance(body, bytes) else body.getvalue(), not self.whole
 
     async def until_gone(self) -> None:
         """Return when the client has hung up, or the request is answered."""

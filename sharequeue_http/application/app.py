@@ -2,18 +2,19 @@
 
     request ──▶ HttpProtocol ──▶ the path and method of a call ──▶ Endpoint.serve
                      │
-                     └──ASGI──▶ CheckedCallers ──▶ routes of FastAPI: pages for people, 404, 405
-                                      └──▶ refused, or a preflight answered
+                     └──ASGI──▶ App ──▶ routes of FastAPI: pages for people, 404, 405
+                                 └──▶ refused, or a preflight answered
 
 An endpoint checks, reads, answers and fails by itself. ASGI would add nothing but a tenth of the CPU of a call, so no
 call goes that way. Middleware is refused, because it would not see the calls.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,7 +27,7 @@ from sharequeue_http.exchange import Headers, request_id_from, split_path
 from sharequeue_http.forms.api import MAX_CALL_BYTES, Api
 from sharequeue_http.forms.errors import ApiError, InvalidRequest, UnknownPath
 from sharequeue_http.forms.mistakes import quoted
-from sharequeue_http.origins import Callers, Pairs
+from sharequeue_http.origins import Callers
 from sharequeue_http.problems import problem_answer
 
 DEFAULT_MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
@@ -41,64 +42,34 @@ class App(FastAPI):
         self.paths = Paths()
         self.callers = callers
         self.pace = Pace()
-        checks = [] if callers is None else [Middleware(CheckedCallers, callers=callers)]
-        super().__init__(
-            title=title, description=description, docs_url=None, redoc_url=None, openapi_url=None, middleware=checks
-        )
+        super().__init__(title=title, description=description, docs_url=None, redoc_url=None, openapi_url=None)
 
     def add_middleware(self, middleware_class: Any, *args: Any, **kwargs: Any) -> NoReturn:
         raise RuntimeError("no middleware sees the calls of this application: put a proxy before the service")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            _, scope["path"] = split_path(scope["raw_path"].decode("ascii"))
-        await super().__call__(scope, receive, send)
-
-
-class CheckedCallers:
-    """Middleware that asks `Callers` about the requests that no endpoint answers; an endpoint asks by itself.
-
-    It refuses requests for other hosts and of other origins, answers preflights, and lets pages read the answers.
-    """
-
-    def __init__(self, app: ASGIApp, callers: Callers) -> None:
-        self._app = app
-        self._callers = callers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+        """Answer a request that no endpoint answers. As an endpoint, refuse other hosts and origins, answer preflights,
+        and let pages read the answers."""
+        _, scope["path"] = split_path(scope["raw_path"].decode("ascii"))
+        answered: ASGIApp = super().__call__
+        if (callers := self.callers) is None:
+            await answered(scope, receive, send)
             return
         sent: Headers = scope["headers"]
         headers = dict(sent)
-        shared = self._callers.answer_headers(headers.get(b"origin"))
         request_id = request_id_from(headers.get(b"x-request-id"))
-        try:
-            refusal = self._callers.refusal(scope["method"], sent, headers)
-            if refusal is not None:
-                raise refusal
-            preflight = self._callers.preflight(scope["method"], headers)
-            answer = None if preflight is None else Answer(b"", status=200, headers=preflight)
-        except ApiError as error:
-            answer = problem_answer(error, request_id)
-        if answer is None:
-            await self._app(scope, receive, _with_headers(send, shared) if shared else send)
-            return
-        own = (b"x-request-id", request_id.encode()), (b"content-length", b"%d" % len(answer.body))
-        answer_headers = [*answer.headers, *own, *shared]
-        await send({"type": "http.response.start", "status": answer.status or 200, "headers": answer_headers})
-        await send({"type": "http.response.body", "body": answer.body})
+        if (refusal := callers.refusal(scope["method"], sent, headers)) is not None:
+            answered = _response(problem_answer(refusal, request_id), request_id)
+        elif (preflight := callers.preflight(scope["method"], headers)) is not None:
+            answered = _response(Answer(b"", headers=preflight), request_id)
+        shared = callers.answer_headers(headers.get(b"origin"))
 
+        async def send_shared(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *shared]}
+            await send(message)
 
-def _with_headers(send: Send, headers: Pairs) -> Send:
-    """`send` with further headers for an answer."""
-
-    async def send_with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *headers]}
-        await send(message)
-
-    return send_with_headers
+        await answered(scope, receive, send_shared)
 
 
 def create_app(title: str, description: str, callers: Callers | None = None) -> App:
@@ -160,6 +131,9 @@ async def _http_problem(request: Request, exception: Exception) -> Response:
     else:
         error = InvalidRequest(str(exception.detail), status=exception.status_code)
     request_id = request_id_from(request.headers.get("x-request-id", "").encode())
-    answer = problem_answer(error, request_id)
-    fixed = {name.decode(): value.decode() for name, value in answer.headers}
-    return Response(answer.body, error.status, {**headers, **fixed, "x-request-id": request_id})
+    return _response(problem_answer(error, request_id), request_id, headers)
+
+
+def _response(answer: Answer, request_id: str, more: Mapping[str, str] = MappingProxyType({})) -> Response:
+    headers = {name.decode(): value.decode() for name, value in answer.headers}
+    return Response(answer.body, answer.status or 200, {**more, **headers, "x-request-id": request_id})

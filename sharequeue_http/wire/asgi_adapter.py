@@ -3,17 +3,19 @@
 Source: ASGI 3.0, HTTP and WebSocket specification 2.3.
 """
 
+import contextlib
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Scope
 
-from sharequeue_http.exchange import ClientGone, Exchange, Headers
+from sharequeue_http.exchange import ClientGone, Exchange
 
 ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 
 
 async def serve_asgi(app: ASGIApp, request: Exchange) -> None:
-    """Have an application answer a request. A streamed answer waits for the connection."""
+    """Have an application answer a request, whose body it does not get: pages take none. A streamed answer waits for
+    the connection."""
     scope: Scope = {
         "type": "http",
         "asgi": ASGI,
@@ -29,60 +31,31 @@ async def serve_asgi(app: ASGIApp, request: Exchange) -> None:
         "server": request.server,
         "state": {},
     }
-    messages = _Messages(request)
-    try:
-        await app(scope, messages.receive, messages.send)
-    except OSError:
-        if not request.gone:
-            raise
+    head: Message = {}
+    streams = False
 
-
-class _Messages:
-    """The two calls that an application gets, for one request."""
-
-    def __init__(self, request: Exchange) -> None:
-        self._request = request
-        self._whole = False
-        """Whether the application has all of the body."""
-        self._start: Message | None = None
-        """The head of the answer. It is sent with the first part, when it is clear whether more parts follow."""
-        self._streaming = False
-
-    async def receive(self) -> Message:
-        """The next part of the body; after the last one, and for a client that left, the disconnect."""
-        if self._whole:
-            await self._request.until_gone()
-        else:
-            try:
-                part, more = await self._request.receive()
-                self._whole = not more
-                return {"type": "http.request", "body": part, "more_body": more}
-            except ClientGone:
-                pass
+    async def receive() -> Message:
+        await request.until_gone()
         return {"type": "http.disconnect"}
 
-    async def send(self, message: Message) -> None:
-        """Send a part of the answer. Raises: OSError: the client is gone."""
+    async def send(message: Message) -> None:
+        nonlocal head, streams
         if message["type"] == "http.response.start":
-            self._start = message
+            head = message  # it is sent with the first part, when it is clear whether more parts follow
             return
-        if self._start is None:
-            raise RuntimeError("the application sent a body before http.response.start")
         headers = [
-            (name.lower(), value) for name, value in self._start.get("headers", ()) if name.lower() != b"content-length"
+            (name.lower(), value) for name, value in head.get("headers", ()) if name.lower() != b"content-length"
         ]
-        try:
-            await self._send(self._start["status"], headers, message.get("body", b""), message.get("more_body", False))
-        except ClientGone:
-            raise OSError("the client is gone") from None
-
-    async def _send(self, status: int, headers: Headers, part: bytes, more: bool) -> None:
-        if not self._streaming:
-            if not more:
-                await self._request.answer(status, headers, part)
-                return
-            await self._request.start(status, headers)
-            self._streaming = True
-        await self._request.write(part)
+        part, more = message.get("body", b""), message.get("more_body", False)
+        if not streams and not more:
+            await request.answer(head["status"], headers, part)
+            return
+        if not streams:
+            await request.start(head["status"], headers)
+            streams = True
+        await request.write(part)
         if not more:
-            await self._request.finish()
+            await request.finish()
+
+    with contextlib.suppress(ClientGone):
+        await app(scope, receive, send)

@@ -39,16 +39,6 @@ class AsgiApplication:
         await self._application(scope, receive, send)
 
 
-async def read_late(_: Scope, receive: Receive, send: Send) -> None:
-    """Read a body some time after the request began."""
-    await asyncio.sleep(0.3)
-    while (message := await receive()).get("more_body"):
-        pass
-    if message["type"] == "http.request":
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"read"})
-
-
 async def say_nothing(_: Scope, receive: Receive, send: Send) -> None:
     """Return without an answer."""
 
@@ -153,7 +143,7 @@ class EdgeServer:
                 raw_body=raw,
             )
             serve(app, api, handler, max_request_bytes=MAX_REQUEST_BYTES)
-        for path, application in ("/asgi", read_late), ("/asgi-silent", say_nothing), ("/asgi-stream", stream_and_look):
+        for path, application in ("/asgi-silent", say_nothing), ("/asgi-stream", stream_and_look):
             app.router.routes.append(Route(path, endpoint=AsgiApplication(application), methods=["GET", "POST"]))
 
         @app.get("/raises")

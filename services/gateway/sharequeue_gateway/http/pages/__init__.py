@@ -8,8 +8,8 @@
 
 The pages load nothing from elsewhere, so they work without the internet. The links are relative: behind a proxy they
 lead to the proxy. Because of the headers, a browser runs no other script, and shows no page in a frame. The
-routes are FastAPI's, not endpoints, so they are not in the document. `CheckedCallers` asks about their hosts and
-origins (`sharequeue_http.application.app`).
+routes are FastAPI's, not endpoints, so they are not in the document. Their hosts and origins are
+checked in `sharequeue_http.application.app`.
 
 A file of `/docs` is sent from the disk in pieces: an answer of any size takes no more memory than a piece.
 """
