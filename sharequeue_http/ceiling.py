@@ -64,7 +64,6 @@ class Ceiling:
             self._all += size
 
     def give(self, principal: str, size: int = 1) -> None:
-        """Give back what was taken."""
         if principal and size:
             self._all -= size
             self._had[principal] -= size

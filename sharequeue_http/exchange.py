@@ -210,7 +210,6 @@ class Exchange:
     # The request
 
     def add(self, part: bytes) -> None:
-        """A part of the body has come in."""
         self.received += len(part)
         if self.found is None or not self.found.endpoint.takes_body:
             return
@@ -240,7 +239,6 @@ class Exchange:
         self.connection.set_aside(self)
 
     def leave(self) -> None:
-        """The client is gone."""
         self.gone = True
         self._tell()
         if self._on_gone is not None:
@@ -251,7 +249,6 @@ class Exchange:
             self.news.set()
 
     async def _hear(self) -> None:
-        """Wait for the next event of this request."""
         if self.news is None:
             self.news = asyncio.Event()
         self.news.clear()
@@ -362,7 +359,6 @@ class Exchange:
         connection.transport.write(b"%x\r\n%b\r\n" % (len(part), part) if self._chunked else part)
 
     async def finish(self) -> None:
-        """End the answer."""
         if self._chunked and not self.connection.transport.is_closing():
             self.connection.transport.write(LAST_CHUNK)
         self._body = b""

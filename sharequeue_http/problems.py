@@ -28,7 +28,6 @@ REFUSALS: Final = Tally(log, logging.INFO, "requests refused")
 
 
 def problem_of(error: ApiError, request_id: str) -> dict[str, Any]:
-    """The problem document of an error."""
     problem: dict[str, Any] = {
         "type": "about:blank",
         "title": error.error.title,

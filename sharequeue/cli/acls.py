@@ -26,7 +26,6 @@ def acls() -> None:
 
 
 def resource_options(command: Any) -> Any:
-    """The options that name principals, operations and resources."""
     operations = click.Choice(list(Operation), case_sensitive=False)
     patterns = click.Choice(list(PatternType), case_sensitive=False)
     for option in (

@@ -54,7 +54,6 @@ async def call(operation: str | None, members: tuple[str, ...], gateway: Gateway
 
 
 async def make(api: Api, members: Sequence[str], gateway: Gateway) -> None:
-    """Make a call with these members, and print its answer."""
     path, request = request_of(api, members)
     answer = await gateway.ask(api, request, **path)
     if api.response is None:

@@ -262,7 +262,6 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, titl
 
 
 def show_things(columns: Columns, things: Iterable[Any], *, title: str | None = None) -> None:
-    """Print a table with a line for each of the things."""
     cells = [attrgetter(of) if isinstance(of, str) else of for of in columns.values()]
     show_table(tuple(columns), ([cell(thing) for cell in cells] for thing in things), title=title)
 

@@ -49,8 +49,6 @@ GROUPS: Final = {
 
 
 class Short(click.Command):
-    """A command that makes one call."""
-
     def __init__(self, words: str, operation: str, members: str, text: str = "") -> None:
         self.api = CALLS[operation]
         self._usual = re.findall(r"\S+=\S+", members)

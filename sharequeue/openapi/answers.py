@@ -87,13 +87,11 @@ def takes_key(api: Api) -> bool:
 
 
 def shared_responses(schemas: Schemas) -> dict[str, Any]:
-    """The responses that operations refer to."""
     responses = {name: _problem(text, status, schemas) for status, (name, text) in _SHARED.items()}
     return {**responses, "AnyProblem": _problem("Any other problem. `status` and `code` say which.", 0, schemas)}
 
 
 def shared_headers(schemas: Schemas) -> dict[str, Any]:
-    """The headers that responses refer to."""
     return {name: {**header, "schema": schemas.part(header["schema"])} for name, header in _HEADERS.items()}
 
 

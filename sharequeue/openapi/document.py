@@ -50,7 +50,6 @@ _SCHEMES: Final = {
 
 
 def document(title: str, description: str, calls: Sequence[Api]) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of the calls."""
     bodies = [api.request for api in calls if api.request is not None and api.takes_body]
     answers = [api.response for api in calls if api.response is not None]
     schemas = Schemas(bodies, [*answers, Problem])

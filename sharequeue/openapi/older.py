@@ -7,7 +7,6 @@ _NULL: Final = {"type": "null"}
 
 
 def to_3_0(current: Mapping[str, Any]) -> dict[str, Any]:
-    """A document of OpenAPI 3.1 as one of 3.0."""
     converted: dict[str, Any] = _converted(current)
     converted["openapi"] = "3.0.3"
     return converted

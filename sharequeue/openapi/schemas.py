@@ -46,7 +46,6 @@ class Schemas:
                 self._references[repr(part)] = {"$ref": REFERENCE.format(name=schema["title"])}
 
     def reference(self, kind: Any) -> dict[str, Any]:
-        """The reference to the schema of a type."""
         return self._references[repr(kind)]
 
     def text(self, kind: Any) -> str:
@@ -130,7 +129,6 @@ def _pattern(pattern: str) -> str:
 
 
 def _field(field: Mapping[str, Any], text: str | None, of_request: bool, nullable: bool) -> dict[str, Any]:
-    """A field of a message, with its description."""
     described = dict(field) if nullable else _present(field)
     default = described.pop("default", None)
     said = _in_words(default, of_request)

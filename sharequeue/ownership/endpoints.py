@@ -17,8 +17,6 @@ from sharequeue_http.application.endpoint import Call
 
 
 def serve_shards(app: App, ownership: Ownership, *, cluster_token: str) -> None:
-    """Add the call that names the owners of a coordinator's shards."""
-
     async def shards(_: Call) -> ShardsResponse:
         return ShardsResponse(shards=ownership.owners(), count=ownership.count)
 

@@ -103,7 +103,6 @@ class ShardStore:
         return {row[0]: row[1] for row in rows}
 
     async def instances(self, connection: Any, lease_s: float) -> list[str]:
-        """The node ids of the instances that live."""
         rows = await connection.fetch(
             f"""SELECT node_id FROM {self._schema}.instances
                 WHERE seen_at > clock_timestamp() - make_interval(secs => $1)""",
@@ -159,7 +158,6 @@ class ShardStore:
             )
 
     async def leave(self, connection: Any, instance: Instance) -> None:
-        """Delete this instance."""
         await connection.execute(
             f"DELETE FROM {self._schema}.instances WHERE node_id = $1 AND incarnation = $2",
             instance.node_id,

@@ -31,8 +31,6 @@ _decode_write: Final = msgspec.json.Decoder(messages.WriteBatchResponse).decode
 
 
 class Entry(NamedTuple):
-    """One share-partition of a request."""
-
     key: SharePartitionKey
     state: messages.PartitionState
 
@@ -41,8 +39,6 @@ Send = Callable[[str | None, Sequence[Entry], float], Awaitable[list[messages.Pa
 
 
 class ShareStateClient(CoordinatorClient):
-    """Calls the share coordinators."""
-
     def __init__(self, urls: str, *, cluster_token: str | None = None, deadline_s: float = 10.0) -> None:
         super().__init__(urls, "share", cluster_token=cluster_token, deadline_s=deadline_s)
 

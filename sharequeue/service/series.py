@@ -46,8 +46,6 @@ class Family:
 
 
 class Count:
-    """A number that grows."""
-
     __slots__ = ("value",)
 
     def __init__(self) -> None:

@@ -30,7 +30,6 @@ class Certificate:
         self.context = self._load(_empty())
 
     def look(self) -> None:
-        """Take the files if they have changed."""
         stamps = self._stamps()
         if stamps == self._seen:
             return

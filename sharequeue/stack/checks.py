@@ -36,7 +36,6 @@ def check_postgres(url: str, option: str) -> None:
 
 @contextlib.asynccontextmanager
 async def once(url: str) -> AsyncIterator[Any]:
-    """Connect to PostgreSQL for as long as this lasts."""
     connection = await asyncpg.connect(url, timeout=ANSWER_SECONDS)
     try:
         yield connection

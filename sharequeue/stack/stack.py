@@ -72,7 +72,6 @@ class ServiceProcess(Process):
         self._spawn(command, signal.SIGTERM, cwd=None, env={**os.environ, **self.environment})
 
     def terminate(self) -> None:
-        """Ask it to stop."""
         if self.process is not None and self.running():
             for number in STOPS:
                 self.process.send_signal(number)
@@ -81,7 +80,6 @@ class ServiceProcess(Process):
         self._end(*STOPS, seconds=STOP_SECONDS * len(self.urls))  # its services stop one after another
 
     def ready(self) -> bool:
-        """Return whether `/readyz` of each of its services is green."""
         return all(_ready(url, self._open) for url in self.urls.values())
 
     def died(self) -> str:
@@ -119,7 +117,6 @@ class Fate:
         return True
 
     def starts(self, now_s: float) -> bool:
-        """Return whether it is to be started now."""
         starts = self._again_s is not None and now_s >= self._again_s
         if starts:
             self._again_s, self._started_s = None, now_s
@@ -391,7 +388,6 @@ class Stack:
 
     @property
     def logs(self) -> Path:
-        """The folder with the logs of the services."""
         return self._data_dir / "logs"
 
     def rotate_logs(self) -> None:

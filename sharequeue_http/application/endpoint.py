@@ -46,8 +46,6 @@ _UTF8_SLICE: Final = 1 << 16
 
 
 class Caller(Protocol):
-    """The caller of one call."""
-
     @property
     def principal(self) -> str: ...
 
@@ -142,8 +140,6 @@ class Admission:
 
 
 class Endpoint:
-    """Answers one call."""
-
     def __init__(
         self,
         api: Api,

@@ -27,8 +27,6 @@ class ServerEvent(NamedTuple):
 
 
 class EventReader:
-    """Reads the events of one answer."""
-
     def __init__(self, answered: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """`answered`: says what answers, and to which call."""
         self._answered = answered

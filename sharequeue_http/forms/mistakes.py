@@ -72,7 +72,6 @@ def no_body(kind: Any) -> InvalidRequest:
 
 
 def unreadable(fault: msgspec.DecodeError, body: bytes, kind: Any) -> InvalidRequest:
-    """The body is not JSON."""
     if not body.strip(b" \t\r\n"):
         return no_body(kind)
     cause = str(fault).removeprefix("JSON is malformed: ")
@@ -102,12 +101,10 @@ def unfit_body(fault: msgspec.ValidationError, kind: Any, within: str = "") -> A
 
 
 def unfit_query(fault: msgspec.ValidationError, kind: Any) -> ApiError:
-    """The query parameters do not fit their type."""
     return _unfit(str(fault), "", kind, "query parameter")
 
 
 def too_many(pointer: str, what: str, limit: int) -> InvalidRequest:
-    """A list is longer than its limit."""
     return InvalidRequest(
         f"{shown(pointer)} has more than {limit} {what}; send them in several requests",
         limit=limit,

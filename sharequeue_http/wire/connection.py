@@ -178,7 +178,6 @@ class Connection(asyncio.Protocol):
         )
 
     def restart_clock(self) -> None:
-        """Start the clock of a head or body."""
         self._since = self.loop.time()
         self._fed_then = self._fed
         self.edge.watched[self] = None
@@ -238,7 +237,6 @@ class Connection(asyncio.Protocol):
         self.pause()
 
     def resume(self) -> None:
-        """Read on."""
         if not self._paused or self._lost:
             return
         self._paused = False

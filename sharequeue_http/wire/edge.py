@@ -23,41 +23,33 @@ LOOKED_AT_ONCE: Final = 100
 
 
 class Idle(Protocol):
-    """The part of a connection without a request that this module uses."""
+    """The part of a connection without a request that this module uses: see `connection` and `handshake`."""
 
     @property
-    def silent(self) -> bool:
-        """Tell whether the client has sent no byte yet."""
+    def silent(self) -> bool: ...
 
-    def drop(self) -> None:
-        """Close the connection at once. An answer that the client has not taken yet is lost."""
+    def drop(self) -> None: ...
 
 
 class Connection(Idle, Protocol):
     """The part of a connection that this module uses."""
 
     @property
-    def begins(self) -> bool:
-        """Return whether this connection has a part of a head and nothing else."""
+    def begins(self) -> bool: ...
 
-    def look(self, now: float) -> None:
-        """Close this connection, or refuse its request, if its time is over. `now`: seconds of the loop's clock."""
+    def look(self, now: float) -> None: ...
 
-    def give_way(self) -> None:
-        """Refuse the body that is coming in, because others need its memory."""
+    def give_way(self) -> None: ...
 
 
 class Sender(Protocol):
-    """The sending side of a connection."""
+    """The sending side of a connection: see `unsent`."""
 
     taken_at: float
-    """When the client last took bytes of its answers, by the last measurement."""
 
-    def measure(self, now: float) -> int:
-        """The bytes of answers that the client has not taken. `now`: seconds of the loop's clock."""
+    def measure(self, now: float) -> int: ...
 
-    def drop(self) -> None:
-        """Close the connection at once. An answer that the client has not taken yet is lost."""
+    def drop(self) -> None: ...
 
 
 class Edge:

@@ -78,7 +78,6 @@ class Handshake(asyncio.Protocol):
         self._early += data
 
     def drop(self) -> None:
-        """Close the connection at once."""
         self._leave()
         self._transport.abort()
 

@@ -11,7 +11,7 @@ from sharequeue_http.wire.edge import Edge
 
 
 class Unsent:
-    """The bytes that one client has still to take. See `sharequeue_http.wire.edge.Sender`."""
+    """The bytes that one client has still to take."""
 
     __slots__ = ("_drop", "_edge", "_held", "_last", "_loop", "_transport", "taken_at", "untaken")
 
@@ -26,6 +26,7 @@ class Unsent:
         self.untaken: asyncio.Event | None = None
         """Exists while the client does not take what was sent; set when it has taken enough."""
         self.taken_at = 0.0
+        """When the client last took some, by the last measurement, in seconds of the loop's clock."""
         self._last = 0
         """Bytes that the client had not taken at the last measurement."""
         self._held = 0
@@ -56,6 +57,7 @@ class Unsent:
         self._held = 0
 
     def measure(self, now: float) -> int:
+        """The bytes that the client has not taken. `now`: seconds of the loop's clock."""
         unsent = self._transport.get_write_buffer_size() + self._held
         if unsent < self._last or not self._last:
             self.taken_at = now

@@ -65,7 +65,6 @@ class Consumption:
         return polling.result()
 
     async def _settle(self, records: list[Record]) -> None:
-        """Print records, and settle those that were printed."""
         if self.max_records is not None:
             most = self.max_records - self.count
             self._give_back(records[most:])

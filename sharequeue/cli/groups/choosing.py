@@ -52,7 +52,6 @@ def each_group(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
 
 
 async def every_group(gateway: Gateway, state: str | None = None) -> list[ShareGroupListing]:
-    """All groups, page by page."""
     return await gateway.items("groups", apis.LIST_SHARE_GROUPS, ListShareGroupsQuery(state=state))
 
 

@@ -56,7 +56,6 @@ async def _show_all(gateway: Gateway) -> None:
 
 
 def _show_work(groups: list[messages.ShareGroupListing] | list[messages.ShareGroupDescription]) -> None:
-    """One line for each group."""
     heads = ("GROUP", "STATE", "PAUSED", "READY", "OLDEST", "HELD", "DELAYED", "DYING", "DEAD-LETTERS", "WORKERS")
     rows = [
         (

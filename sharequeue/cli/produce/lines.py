@@ -107,5 +107,4 @@ async def read_lines(file: int) -> Blocks:
 
 
 async def one_line(value: str) -> Blocks:
-    """A value as the only line."""
     yield [os.fsencode(value)]
