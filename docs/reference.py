@@ -231,7 +231,8 @@ def _defined(modules: Sequence[ModuleType]) -> Iterator[tuple[str, str, Sequence
         for named in vars(module).values():
             value = named() if isinstance(named, OfEachService) else named
             if isinstance(value, Counts):
-                yield value.name, "counter", value.labels, value.meaning
+                family = value.family
+                yield family.name.removesuffix("_total"), family.kind, family.labels, family.meaning
             elif isinstance(value, Histogram | Histograms):
                 yield value.name, "histogram", value.labels, value.meaning
             elif isinstance(value, MetricWrapperBase):

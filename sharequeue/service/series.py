@@ -31,12 +31,12 @@ class Family:
 
     @property
     def head(self) -> str:
-        """The lines before its series."""
-        return head(self.name, self.meaning, self.kind)
+        return plain(f"# HELP {self.name} {self.meaning}\n# TYPE {self.name} {self.kind}\n")
 
     def line(self, number: float, values: Labels = ()) -> str:
-        """One sample, with the values of its labels."""
-        return line(self.name, self.labels, values, number) if values else f"{self.name} {float(number)}\n"
+        """One sample; labels in the order of their names, as prometheus_client has them."""
+        pairs = ",".join(f'{label}="{_escaped(each)}"' for label, each in sorted(zip(self.labels, values, strict=True)))
+        return f"{self.name}{{{pairs}}} {float(number)}\n" if values else f"{self.name} {float(number)}\n"
 
     def lines(self, samples: Iterable[tuple[float, Labels]]) -> Iterator[str]:
         """The family as Prometheus reads it: numbers with the values of their labels."""
@@ -59,10 +59,7 @@ class Counts(dict[V, Count]):
     """A counter's series by the values of its labels; by the value itself where there is one label."""
 
     def __init__(self, name: str, meaning: str, labels: Sequence[str]) -> None:
-        self.name = name
-        self.meaning = meaning
-        self.labels = labels
-        self._head = head(f"{name}_total", meaning, "counter")
+        self.family = Family(f"{name}_total", "counter", meaning, tuple(labels))
 
     def __missing__(self, values: V) -> Count:
         count = self[values] = Count()
@@ -73,11 +70,8 @@ class Counts(dict[V, Count]):
         self.pop(values, None)
 
     def lines(self) -> Iterator[str]:
-        """The family as Prometheus reads it, line by line."""
-        yield self._head
         numbers = [(count.value, values if isinstance(values, tuple) else (values,)) for values, count in self.items()]
-        for number, values in most(numbers):
-            yield line(f"{self.name}_total", self.labels, values, number)
+        return self.family.lines(most(numbers))
 
 
 def most(numbers: Sequence[tuple[int, Labels]]) -> Iterable[tuple[int, Labels]]:
@@ -85,20 +79,9 @@ def most(numbers: Sequence[tuple[int, Labels]]) -> Iterable[tuple[int, Labels]]:
     return numbers if len(numbers) <= MOST_SERIES else heapq.nlargest(MOST_SERIES, numbers, key=itemgetter(0))
 
 
-def head(name: str, meaning: str, kind: str) -> str:
-    """The lines before a family."""
-    return plain(f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n")
-
-
 def plain(text: str) -> str:
     """A text without Markdown: its links and quotes are for docs/metrics.md."""
     return _MARKDOWN.sub(r"\1", text)
-
-
-def line(name: str, labels: Sequence[str], values: Labels, number: float) -> str:
-    """One sample; labels in the order of their names, as prometheus_client has them."""
-    pairs = ",".join(f'{label}="{_escaped(value)}"' for label, value in sorted(zip(labels, values, strict=True)))
-    return f"{name}{{{pairs}}} {float(number)}\n"
 
 
 def _escaped(value: str) -> str:
