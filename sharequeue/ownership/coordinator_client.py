@@ -85,19 +85,15 @@ class CoordinatorClient:
         calls = [
             self._client(url).call(apis.SHARDS, deadline_s=MAP_DEADLINE_S, retry=False) for url in self._known_urls()
         ]
-        asking = set(map(asyncio.create_task, calls))
+        asking = list(map(asyncio.create_task, calls))
         failure: ApiError = CoordinatorNotAvailable(f"no {self.kind} coordinator is configured")
         try:
-            while asking:
-                answered, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-                faults = {task: task.exception() for task in answered}  # of all: one that nobody reads is complained of
-                for task, fault in faults.items():
-                    if fault is None:
-                        self._merge(task.result())
-                        return
-                    if not isinstance(fault, ApiError):
-                        raise fault
-                    failure = fault
+            for answer in asyncio.as_completed(asking):
+                try:
+                    self._merge(await answer)
+                    return
+                except ApiError as error:
+                    failure = error
             raise failure
         finally:
             for task in asking:
