@@ -86,7 +86,7 @@ class Ownership:
         """Whether the store may have an earlier process under this name, which ran when its state was stored."""
         stack = hashlib.sha256(b"sharequeue stack" + cluster_token.encode()).hexdigest()[:16]
         self.instance = Instance(node_id, f"{stack}-{secrets.token_hex(8)}", url)
-        self._events: ShardEvents | None = None
+        self._events: ShardEvents
         """Given to `start`."""
         OWNED_SHARDS().set_function(lambda: len(self._epochs))
 
@@ -222,7 +222,7 @@ class Ownership:
         lost = frozenset(self._epochs)
         self._epochs.clear()
         self._rejoin = True
-        if self._events is not None:
+        if lost:
             self._events.shards_lost(lost)
         self.look_again()
 
@@ -239,7 +239,7 @@ class Ownership:
             self._epochs[shard] = max(epoch, epochs[shard])
         if lost:
             log.warning("lost shards to another owner", extra=fields(shards=sorted(lost)))
-            self._started.shards_lost(lost)
+            self._events.shards_lost(lost)
 
     async def _look(self) -> float:
         """Renew, take and give back once. Returns: seconds until a lease may end."""
@@ -272,7 +272,7 @@ class Ownership:
             taken = await self._store.take(connection, self.instance, free, self._lease_s)
             if taken:
                 log.info("took over", extra=fields(shards=sorted(taken), owner=node_id))
-                self._started.shards_taken(frozenset(taken))
+                self._events.shards_taken(frozenset(taken))
             self._epochs |= taken
         if surplus or taken:
             await self._store.wake(connection)
@@ -290,18 +290,13 @@ class Ownership:
             self._epochs.pop(shard, None)
         try:
             async with asyncio.timeout(self._lease_s / 3):
-                await self._started.drain(given)
+                await self._events.drain(given)
         except TimeoutError:
             log.warning("gave shards back while work was under way", extra=fields(shards=sorted(given)))
-        self._started.shards_lost(given)
+        self._events.shards_lost(given)
         await self._store.release(connection, self.instance, given)
         self._owners = {shard: known for shard, known in self._owners.items() if shard not in given}
         log.info("gave back", extra=fields(shards=sorted(given), owner=self.instance.node_id))
-
-    @property
-    def _started(self) -> ShardEvents:
-        assert self._events is not None, "start comes first"
-        return self._events
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():
