@@ -48,7 +48,7 @@ class Postgres(Process):
         """
         data_dir = data_dir.absolute()
         make_private(data_dir)
-        super().__init__(data_dir / "postgresql.log", inherited, store_user())
+        super().__init__("PostgreSQL", data_dir / "postgresql.log", inherited, store_user())
         self.port = port or free_port(self)
         self._password_file = data_dir / "postgresql.password"
         home = data_dir / "postgresql"
@@ -105,7 +105,7 @@ class Postgres(Process):
 
     def wait(self) -> str:
         """Wait until it takes connections. Returns: the database's URL. Raises: EmbeddedError: it does not start."""
-        self._wait_until(self._accepts, "PostgreSQL")
+        self._wait_until(self._accepts)
         return self.url
 
     def _check_owner(self) -> None:

@@ -105,13 +105,14 @@ def rotate_log(file: Path, most_bytes: int = MOST_LOG_BYTES) -> None:
 
 
 class Process:
-    """A child process with its log file. It inherits the open files `inherited`: locks that it holds while it runs.
-    `user`: whom it runs as; None: as ourselves."""
+    """A child process with its log file. `title`: the subject of a sentence about it. It inherits the open files
+    `inherited`: locks that it holds while it runs. `user`: whom it runs as; None: as ourselves."""
 
     popen: ClassVar[Callable[..., "subprocess.Popen[bytes]"]] = subprocess.Popen
     """Starts the processes of this kind."""
 
-    def __init__(self, log_file: Path, inherited: Sequence[int] = (), user: str | None = None) -> None:
+    def __init__(self, title: str, log_file: Path, inherited: Sequence[int], user: str | None = None) -> None:
+        self.title = title
         self.log_file = log_file
         self._log_start = 0
         self._inherited = tuple(inherited)
@@ -167,26 +168,29 @@ class Process:
         except subprocess.TimeoutExpired:
             self.kill()
 
-    def _wait_until(self, ready: Callable[[], bool], name: str) -> None:
+    def _wait_until(self, ready: Callable[[], bool]) -> None:
         tries = Tries(PART_READY, START_SECONDS)
         while not ready():
             if not self.running():
-                raise EmbeddedError(f"{name} did not start; its log says:\n{self.log_tail()}")
+                raise EmbeddedError(f"{self.title} did not start; its log says:\n{self.log_tail()}")
             if not tries.rest():
-                raise EmbeddedError(f"{name} was not ready within {START_SECONDS} s; its log says:\n{self.log_tail()}")
+                raise EmbeddedError(
+                    f"{self.title} was not ready within {START_SECONDS} s; its log says:\n{self.log_tail()}"
+                )
 
     def rotate_log(self) -> None:
         rotate_log(self.log_file)
 
-    def last_lines(self, most: int) -> list[str]:
-        """The last lines that it wrote to its log since its start."""
-        with self.log_file.open("rb") as log:
-            log.seek(self._log_start if self._log_start <= self.log_file.stat().st_size else 0)  # it was rotated since
-            return log.read().decode(errors="replace").splitlines()[-most:]
+    def died(self) -> str:
+        """Say that it died, and what it logged last."""
+        code = self.process.returncode if self.process else None
+        return f"{self.title} died (exit code {code}); the end of {self.log_file}:\n{self.log_tail()}"
 
     def log_tail(self) -> str:
-        """The end of its log, and what to do if a full disk ended it."""
-        lines = self.last_lines(15)
+        """The last lines of its log since its start, and what to do if a full disk ended it."""
+        with self.log_file.open("rb") as log:
+            log.seek(self._log_start if self._log_start <= self.log_file.stat().st_size else 0)  # it was rotated since
+            lines = log.read().decode(errors="replace").splitlines()[-15:]
         if any(FULL_DISK in line for line in lines):
             lines.append("Its disk is full. Free some space there, then start again: all that was answered is kept.")
         return "\n".join(lines)

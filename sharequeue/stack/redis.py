@@ -38,7 +38,7 @@ class Redis(Process):
         make_private(data_dir)
         self._home = data_dir / "redis"
         self._home.mkdir(mode=0o700, exist_ok=True)
-        super().__init__(data_dir / "redis.log", inherited, store_user())
+        super().__init__("Redis", data_dir / "redis.log", inherited, store_user())
         self._append_fsync = append_fsync
         self._databases = databases
         self._password = password
@@ -80,7 +80,7 @@ class Redis(Process):
     def wait(self) -> str:
         """Wait until it answers. Returns: the server's URL. Raises: EmbeddedError: it does not start."""
         try:
-            self._wait_until(self._accepts, "Redis")
+            self._wait_until(self._accepts)
         except EmbeddedError as fault:
             raise EmbeddedError(
                 f"{fault}\nIf its files are damaged, move {self._home} away and start again: PostgreSQL has all"

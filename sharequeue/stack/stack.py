@@ -14,7 +14,6 @@ import time
 import urllib.error
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -59,7 +58,7 @@ class ServiceProcess(Process):
         inherited: Sequence[int] = (),
         ca: Path | None = None,
     ) -> None:
-        super().__init__(log_file, inherited)
+        super().__init__(f"the {name}", log_file, inherited)
         self.name = name
         self.urls = urls
         self.url = [*urls.values()][-1]
@@ -81,11 +80,6 @@ class ServiceProcess(Process):
 
     def ready(self) -> bool:
         return all(_ready(url, self._open) for url in self.urls.values())
-
-    def died(self) -> str:
-        code = self.process.returncode if self.process else None
-        tail = "\n".join(self.last_lines(8))
-        return f"the {self.name} died (exit code {code}); the end of {self.log_file}:\n{tail}"
 
 
 def _ready(url: str, open_url: Callable[..., Any]) -> bool:
@@ -398,36 +392,32 @@ class Stack:
 
     def check(self) -> None:
         """Raises: StackError: something that must run died."""
-        for _, running, died, _ in self._parts():
-            if not running():
-                raise StackError(died())
+        for part, _ in self._parts():
+            if not part.running():
+                raise StackError(part.died())
 
     def keep_up(self) -> None:
         """Start each part again that died, after a pause that doubles each time, and tell so. Call this often."""
-        for name, running, died, start in self._parts():
-            fate, now_s = self._fates[name], time.monotonic()
-            if running():
+        for part, start in self._parts():
+            fate, now_s = self._fates[part.title], time.monotonic()
+            if part.running():
                 fate.lives(now_s)
             elif fate.died(now_s):
-                self._tell(f"{died()}\n{name} is started again in {fate.pause_s:.0f} s")
+                self._tell(f"{part.died()}\n{part.title} is started again in {fate.pause_s:.0f} s")
             elif fate.starts(now_s):
                 try:
                     start()
                 except (EmbeddedError, OSError) as fault:
-                    self._tell(f"{name} cannot be started: {fault}")
+                    self._tell(f"{part.title} cannot be started: {fault}")
 
-    def _parts(self) -> Iterator[tuple[str, Callable[[], bool], Callable[[], str], Callable[[], None]]]:
-        """Of each part that was started: its name, whether it runs, how it died, and its start."""
-
-        def died(name: str, store: Postgres | Redis) -> str:
-            return f"{name} died; the end of its log:\n{store.log_tail()}"
-
-        for name, store in (("PostgreSQL", self.postgres), ("Redis", self.redis)):
+    def _parts(self) -> Iterator[tuple[Process, Callable[[], None]]]:
+        """Each part that was started, and its start."""
+        for store in (self.postgres, self.redis):
             if store is not None:
-                yield name, store.running, partial(died, name, store), store.launch
+                yield store, store.launch
         for service in self.services:
             if service.process is not None:
-                yield f"the {service.name}", service.running, service.died, service.start
+                yield service, service.start
 
     def service(self, name: str) -> ServiceProcess:
         """The process of the service called `gateway`, `group coordinator` or `share coordinator`; `gateway 2` is the
