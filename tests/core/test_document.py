@@ -16,6 +16,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, KAFKA_CODES
 from sharequeue.protocol.messages.fields import Request
 from sharequeue_http.forms.api import Api
+from tests.openapi.public import parts
 
 Json = dict[str, Any]
 
@@ -114,18 +115,8 @@ def test_no_field_is_called_as_the_type_of_its_format() -> None:
 
 
 def test_words_are_named_enums_and_lists_of_answers_that_may_grow_are_open() -> None:
-    def inline(part: Any, place: str) -> Iterator[str]:
-        if isinstance(part, dict):
-            if "enum" in part or "x-extensible-enum" in part:
-                yield place
-            for name, inner in part.items():
-                yield from inline(inner, f"{place}/{name}")
-        if isinstance(part, list):
-            for inner in part:
-                yield from inline(inner, place)
-
-    assert set(inline({**DOCUMENT, "components": {}}, "")) == set()
-    assert {place for name, schema in SCHEMAS.items() for place in inline(schema, name)} <= set(SCHEMAS)
+    enums = {place for place, part in parts(DOCUMENT) if part.keys() & {"enum", "x-extensible-enum"}}
+    assert enums <= {f"/components/schemas/{name}" for name in SCHEMAS}
     assert {name for name, schema in SCHEMAS.items() if "x-extensible-enum" in schema} == {
         "AttentionReason",
         "DeadLetterCause",
@@ -166,43 +157,25 @@ def test_a_call_says_whether_it_takes_a_key() -> None:
     assert all(operation["responses"].keys() >= {"401", "403"} for operation in with_key)
 
 
-def of_type(kind: str, part: Any) -> Iterator[Json]:
-    """The schemas of a type inside of a part of the document."""
-    if isinstance(part, dict):
-        if part.get("type") == kind:
-            yield part
-        for inner in part.values():
-            yield from of_type(kind, inner)
-    if isinstance(part, list):
-        for inner in part:
-            yield from of_type(kind, inner)
+def of_type(kind: str) -> list[Json]:
+    return [part for _, part in parts(DOCUMENT) if part.get("type") == kind]
 
 
 def test_every_integer_has_a_range() -> None:
-    found = list(of_type("integer", DOCUMENT))
+    found = of_type("integer")
     assert all(part.keys() >= {"format", "minimum", "maximum"} for part in found)
     assert len(found) > 100
-    assert list(of_type("number", DOCUMENT)) == []
+    assert of_type("number") == []
 
 
 def test_every_list_has_a_bound() -> None:
-    found = list(of_type("array", DOCUMENT))
+    found = of_type("array")
     assert all("maxItems" in part for part in found)
     assert len(found) > 50
 
 
 def test_the_older_document_has_no_siblings_of_references() -> None:
-    def siblings(part: Any, place: str) -> Iterator[str]:
-        if isinstance(part, dict):
-            if "$ref" in part and len(part) > 1:
-                yield place
-            for name, inner in part.items():
-                yield from siblings(inner, f"{place}/{name}")
-        if isinstance(part, list):
-            for inner in part:
-                yield from siblings(inner, place)
-
-    assert list(siblings(to_3_0(DOCUMENT), "")) == []
+    assert [place for place, part in parts(to_3_0(DOCUMENT)) if "$ref" in part and len(part) > 1] == []
 
 
 def test_the_page_of_all_calls_is_up_to_date() -> None:
