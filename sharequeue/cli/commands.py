@@ -26,12 +26,9 @@ class Commands(click.Group):
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         commands = [(name, self.get_command(context, name)) for name in self.list_commands(context)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary_of(command)) for name, command in commands if command is not None])
-
-
-def summary_of(command: click.Command) -> str:
-    """The first sentence of a command's help, not cut."""
-    return command.get_short_help_str(limit=1000)
+            formatter.write_dl(
+                [(name, command.get_short_help_str(limit=1000)) for name, command in commands if command]
+            )
 
 
 def complain(detail: str, *, as_json: bool, code: str = "FAILED", by: str = "sharequeue", **more: object) -> None:

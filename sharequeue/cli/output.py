@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar
 
 import click
 import msgspec
@@ -136,23 +136,17 @@ async def outside(call: Callable[..., T], *arguments: Any) -> T:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
-    def set_unless_cancelled(answer: T | None, fault: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if fault is not None:
-            done.set_exception(fault)
-        else:
-            done.set_result(cast(T, answer))
+    def end(settle: Callable[[Any], None], outcome: Any) -> None:
+        if not done.cancelled():
+            settle(outcome)
 
     def work() -> None:
-        answer: T | None = None
-        fault: BaseException | None = None
         try:
-            answer = call(*arguments)
-        except BaseException as error:
-            fault = error
+            settled: tuple[Callable[[Any], None], Any] = done.set_result, call(*arguments)
+        except BaseException as fault:
+            settled = done.set_exception, fault
         with contextlib.suppress(RuntimeError):  # the event loop may have ended
-            loop.call_soon_threadsafe(set_unless_cancelled, answer, fault)
+            loop.call_soon_threadsafe(end, *settled)
 
     threading.Thread(target=work, daemon=True).start()
     return await done
