@@ -15,7 +15,6 @@ import msgspec
 import pyarrow as pa
 
 from sharequeue.protocol.messages.records import ConsumerRecord
-from sharequeue_http.forms import nesting
 
 SCHEMA: Final = pa.schema(
     [
@@ -32,7 +31,7 @@ _records: Final = msgspec.json.Decoder(list[ConsumerRecord])
 
 def columns_of(records: bytes) -> list[Any]:
     """The columns of records. `records`: a JSON array of them as readRecords answers them."""
-    decoded = nesting.decode(_records, records)
+    decoded = _records.decode(records)
     return [
         pa.array([record.offset for record in decoded], pa.int64()),
         pa.array([record.timestamp_ms for record in decoded], pa.int64()),

@@ -13,7 +13,6 @@ import msgspec
 
 from sharequeue_http.calling.connections import CannotConnect, ConnectionLost, Connections
 from sharequeue_http.calling.login import Login
-from sharequeue_http.forms import nesting
 from sharequeue_http.forms.api import Api, path_of
 from sharequeue_http.forms.codec import decoder_of, encode
 from sharequeue_http.forms.errors import (
@@ -232,8 +231,8 @@ class Client:
 def decoded(api: Api, body: bytes, url: str) -> Any:
     """The answer of a call, as `api.response`. Raises: UnexpectedAnswer: it has another form."""
     try:
-        return nesting.decode(decoder_of(api.response), body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        return decoder_of(api.response).decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise UnexpectedAnswer(
             f"{url} answered {api.operation_id} with JSON of another form: {fault}", status=502
         ) from None

@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from uuid import UUID, uuid4
 
 import asyncpg
 from sharequeue_gateway.cluster.redis_client import RedisKeys
 from sharequeue_gateway.record_log.database import CLUSTER_ID
-from sharequeue_gateway.record_log.record_batch import RecordBatch
 
 from sharequeue.stack.stack import Stack
 
@@ -31,29 +29,6 @@ def sql(database_url: str, statement: str, *arguments: Any) -> list[tuple[Any, .
             await connection.close()
 
     return asyncio.run(fetch())
-
-
-def append_behind(
-    database_url: str, topic_id: str, base_offset: int, *values: bytes, partition: int = 0, key: bytes = b"null"
-) -> None:
-    """Append a batch of JSON values past all gateways: they would refuse some of them."""
-    tails = [b',"timestamp_ms":1,"key":%b,"value":%b}' % (key, value) for value in values]
-    batch = RecordBatch.encode(base_offset, tails, 1)
-    place = (UUID(topic_id), partition)
-    sql(database_url, "INSERT INTO log.partitions (topic_id, partition) VALUES ($1, $2) ON CONFLICT DO NOTHING", *place)
-    sql(
-        database_url,
-        """INSERT INTO log.record_batches
-             (topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8)""",
-        *place,
-        batch.base_offset,
-        batch.last_offset,
-        batch.max_timestamp_ms,
-        batch.record_count,
-        uuid4(),
-        batch.stored,
-    )
 
 
 @contextmanager

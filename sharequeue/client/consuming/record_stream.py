@@ -33,7 +33,6 @@ from sharequeue_http.calling.caller import Client
 from sharequeue_http.calling.connections import CannotConnect, ConnectionLost
 from sharequeue_http.calling.event_reader import EventReader, ServerEvent
 from sharequeue_http.calling.login import Login, Token
-from sharequeue_http.forms import nesting
 from sharequeue_http.forms.api import path_of
 from sharequeue_http.forms.errors import ApiError, Unreachable, exception_type
 
@@ -255,7 +254,7 @@ class RecordStream(Closing, Generic[V]):
             received_at = time.monotonic()
             for settled in [held for held in self._held if held.settled]:  # by transactions
                 del self._held[settled]
-            for batch in nesting.decode(_decoder, event.data).batches:
+            for batch in _decoder.decode(event.data).batches:
                 delivery = Delivery(batch, self.group, self.member_id, self._decode)
                 delivery.deadline = received_at + delivery.lock_duration_s
                 delivery.renew_at = received_at + delivery.lock_duration_s * 0.75

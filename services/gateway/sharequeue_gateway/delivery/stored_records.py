@@ -9,7 +9,6 @@ from sharequeue.protocol.configs import SOURCE_HEADER
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch, holding
-from sharequeue_http.forms import nesting
 
 NULL: Final = (b"", b"null")
 _encode: Final = msgspec.json.Encoder().encode
@@ -62,7 +61,7 @@ _records: Final = msgspec.json.Decoder(list[StoredRecord])
 
 def parsed(records: bytes) -> list[StoredRecord]:
     """Parse records that commas join."""
-    return nesting.decode(_records, b"[%b]" % records)
+    return _records.decode(b"[%b]" % records)
 
 
 def records_in(batches: Sequence[RecordBatch], first_offset: int, last_offset: int) -> list[StoredRecord]:

@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 
 from sharequeue_gateway.record_log.log import PartitionAppend
-from sharequeue_http.forms import nesting
 from sharequeue_kafka.batches import make
 from sharequeue_kafka.producing import NewRecord
 
@@ -47,7 +46,7 @@ def new_records(append: PartitionAppend, intent_id: str | None = None) -> list[N
     return [
         _new_record(found, named)
         for first in range(0, len(tails), _AT_ONCE)
-        for found in nesting.decode(_decoder, b'[{"":0%b]' % b',{"":0'.join(tails[first : first + _AT_ONCE]))
+        for found in _decoder.decode(b'[{"":0%b]' % b',{"":0'.join(tails[first : first + _AT_ONCE]))
     ]
 
 

@@ -43,7 +43,6 @@ from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.ending import Ending
 from sharequeue_gateway.record_log.transactions.transactions import DEFAULTS, PostgresTransactions, TransactionOptions
 from sharequeue_gateway.record_log.unique_log import UniqueLog
-from sharequeue_http.forms import nesting
 from sharequeue_http.forms.errors import in_parts
 from sharequeue_http.log import fields
 
@@ -260,7 +259,7 @@ class PostgresRecordLog:
                 return None
             for batch in await self.read_deleted(topic_id, partition, max(base_offset, from_offset), 1):
                 records = b"[" + batch.slice(from_offset, batch.last_offset) + b"]"
-                for record in nesting.decode(_timestamps, records):
+                for record in _timestamps.decode(records):
                     if record.timestamp_ms >= timestamp_ms:
                         return record.offset
                 from_offset = batch.last_offset + 1

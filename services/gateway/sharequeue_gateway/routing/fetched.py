@@ -13,7 +13,6 @@ from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
 from sharequeue_gateway.record_log.record_batch import holding
 from sharequeue_gateway.routing.routing import MOVED
-from sharequeue_http.forms import nesting
 from sharequeue_http.forms.errors import ApiError
 
 _entry: Final = msgspec.json.Decoder(AcquiredEntry)
@@ -22,7 +21,7 @@ _answer: Final = msgspec.json.Decoder(LeaderFetchResponse)
 
 def decoded(body: bytes) -> LeaderFetchResponse:
     """The answer of a leader."""
-    return nesting.decode(_answer, body)
+    return _answer.decode(body)
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -80,4 +79,4 @@ class Fetched(msgspec.Struct, frozen=True):
         return own + sum(len(raw) for _, raw in self.passed_on)
 
     def entries(self) -> list[AcquiredEntry]:
-        return [nesting.decode(_entry, raw) for _, raw in self.passed_on]
+        return [_entry.decode(raw) for _, raw in self.passed_on]
