@@ -5,7 +5,6 @@
                                         ├───────▶ parameters
                                         ├───────▶ examples      a story of calls, in story.json and examples.json
     sharequeue.protocol.messages ──▶ schemas ───▶ field_texts   what the source says of each field
-                                     page                       docs/calls.md, made from the document
 
 Made for code generators: explicit operation ids, one tag and one media type per answer, named schemas and enums, the
 shared Problem schema for every error. An optional field is absent, never `null`. A default is said in words: generators

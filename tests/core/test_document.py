@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from docs.calls_page import markdown
 from sharequeue.openapi import document, to_3_0
 from sharequeue.openapi.field_texts import field_texts
-from sharequeue.openapi.page import markdown
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, KAFKA_CODES
 from sharequeue.protocol.messages.fields import Request
