@@ -213,10 +213,6 @@ class Ownership:
         taken_meanwhile = {shard: epoch for shard, epoch in self._epochs.items() if shard not in before}
         self._keep(taken_meanwhile | raised)
 
-    async def held(self, connection: Any, epochs: Mapping[int, int]) -> bool:
-        """Within a transaction: whether it may write under these epochs. They stay valid until the transaction ends."""
-        return await self._store.held(connection, epochs)
-
     def forget_all(self) -> None:
         """PostgreSQL was started again: own no shard until the shards are taken again, with higher epochs."""
         lost = frozenset(self._epochs)

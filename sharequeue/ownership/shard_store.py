@@ -4,7 +4,7 @@ A write names its shards with their epochs and locks their rows FOR KEY SHARE. A
 lock. A new owner locks the row FOR UPDATE first: it waits for the writes under way, and later ones find a higher epoch.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 HELD: Final = """
@@ -46,7 +46,6 @@ class ShardStore:
     def __init__(self, schema: str) -> None:
         self._schema = schema
         self.channel = f"sharequeue_{schema}_shards"
-        self._held = f"SELECT count(*) FROM ({HELD.format(schema=schema, shards='$1', epochs='$2')}) held"
 
     async def prepare(self, connection: Any, shards: Sequence[int]) -> set[int]:
         """Insert the rows of these shards if the table is empty. Returns: the shards in the table."""
@@ -185,11 +184,6 @@ class ShardStore:
             instance.node_id,
             instance.incarnation,
         )
-
-    async def held(self, connection: Any, epochs: Mapping[int, int]) -> bool:
-        """Return whether all these shards have these epochs. They keep them until the caller's transaction ends."""
-        count: int = await connection.fetchval(self._held, list(epochs), list(epochs.values()))
-        return count == len(epochs)
 
     async def wake(self, connection: Any) -> None:
         """Make the other instances look at once."""
