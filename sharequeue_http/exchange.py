@@ -195,10 +195,6 @@ class Exchange:
         return self.connection.peer
 
     @property
-    def server(self) -> tuple[str, int] | None:
-        return self.connection.address("sockname")
-
-    @property
     def tls(self) -> Any:
         """The connection's `ssl.SSLObject`, None without TLS."""
         return self.connection.transport.get_extra_info("ssl_object")
@@ -248,12 +244,6 @@ class Exchange:
         if self.news is not None:
             self.news.set()
 
-    async def _hear(self) -> None:
-        if self.news is None:
-            self.news = asyncio.Event()
-        self.news.clear()
-        await self.news.wait()
-
     async def _more(self, most: int) -> None:
         """Read on until the body is whole or has more than `most` bytes. Raises: ClientGone; ApiError."""
         connection = self.connection
@@ -271,7 +261,9 @@ class Exchange:
                     raise self._fault
                 if self.gone:
                     raise ClientGone
-                await self._hear()
+                self.news = self.news or asyncio.Event()
+                self.news.clear()
+                await self.news.wait()
         finally:
             self._wanted = False
 
@@ -284,11 +276,6 @@ class Exchange:
             raise too_large(most)
         body, self._body = self._body, b""
         return body if isinstance(body, bytes) else body.getvalue()
-
-    async def until_gone(self) -> None:
-        """Return when the client has hung up, or the request is answered."""
-        while not self.gone and not self.answered:
-            await self._hear()
 
     def when_gone(self, callback: Callable[[], None] | None) -> None:
         """Call `callback` once the client has hung up, at once if it has; None: call nothing any more."""

@@ -77,7 +77,6 @@ class _Exchange(Exchange):
         self, status: int, headers: Headers, body: bytes | bytearray, more: Sequence[bytes | memoryview] = ()
     ) -> None:
         self.answered = True
-        self._tell()
         if not self.answered_with.done():
             named = {name.decode(): value.decode("latin-1") for name, value in headers}
             self.answered_with.set_result(HttpAnswer(status, named, b"".join((body, *more))))

@@ -3,6 +3,7 @@
 Source: ASGI 3.0, HTTP and WebSocket specification 2.3.
 """
 
+import asyncio
 import contextlib
 from typing import Final
 
@@ -28,14 +29,16 @@ async def serve_asgi(app: ASGIApp, request: Exchange) -> None:
         "root_path": "",
         "headers": request.headers,
         "client": request.client,
-        "server": request.server,
+        "server": request.connection.address("sockname"),
         "state": {},
     }
+    gone = asyncio.Event()
+    request.when_gone(gone.set)
     head: Message = {}
     streams = False
 
     async def receive() -> Message:
-        await request.until_gone()
+        await gone.wait()
         return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:

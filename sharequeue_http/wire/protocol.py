@@ -260,8 +260,6 @@ class HttpProtocol(Connection):
     def on_answered(self, exchange: Exchange) -> None:
         """The answer to the first request of the queue is written."""
         exchange.answered = True
-        if exchange.news is not None:
-            exchange.news.set()
         if self._lost:
             return
         queue = self._queue
