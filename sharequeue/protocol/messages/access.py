@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from sharequeue.protocol.messages.fields import (
     Count,
+    NextPageToken,
     PageSize,
     PageToken,
     PlainText,
@@ -105,8 +106,7 @@ class KeyList(Response):
 
     keys: Annotated[list[KeyDescription], at_most(MAX_PAGE_SIZE)]
     """The keys of the page, by id."""
-    next_page_token: str | None = None
-    """Send it as `page_token` to get the next page; absent: this is the last one."""
+    next_page_token: NextPageToken | None = None
 
 
 class RotateKeyRequest(Request):

@@ -8,6 +8,7 @@ from sharequeue.protocol.messages.fields import (
     AnyInt64,
     Base64,
     Count,
+    NextPageToken,
     Offset,
     PageSize,
     PageToken,
@@ -143,8 +144,7 @@ class DeadLetterList(Response):
     at 20,000 dead letters and 8 MiB at most."""
     unauthorized_count: AnyInt64 = 0
     """How many dead letters came from topics that the caller may not read. They are not listed."""
-    next_page_token: str | None = None
-    """Send it as `page_token` for the next page. Absent on the last page."""
+    next_page_token: NextPageToken | None = None
 
 
 class DropDeadLettersRequest(LetterFilter):

@@ -53,6 +53,8 @@ Offset = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "i
 
 PartitionIndex = Annotated[int, Meta(ge=0, le=MAX_INT32, extra_json_schema={"format": "int32"})]
 
+PartitionNumber = Annotated[PartitionIndex, Meta(description="The number of the partition, from 0.")]
+
 TimestampMs = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
 
 NonNegative = Annotated[int, Meta(ge=0, le=MAX_INT32, extra_json_schema={"format": "int32"})]
@@ -155,8 +157,14 @@ PageToken = Annotated[
     Meta(max_length=2048, description="The `next_page_token` of the page before. Absent: the first page."),
 ]
 
+NextPageToken = Annotated[str, Meta(description="Send it as `page_token` for the next page. Absent on the last page.")]
+
 Uuid = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
 """Of an answer: the canonical text."""
+
+TopicId = Annotated[
+    Uuid, Meta(description="The id of the topic. A topic that is deleted and created again has another one.")
+]
 
 Base64 = Annotated[str, Meta(extra_json_schema={"format": "byte"})]
 """Checked where it is used, so that a fault names its record."""

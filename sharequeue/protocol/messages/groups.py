@@ -11,16 +11,18 @@ from sharequeue.protocol.messages.fields import (
     Count,
     EnforcedTopicName,
     MemberId,
+    NextPageToken,
     Offset,
     PageSize,
     PageToken,
     PartitionIndex,
     PartitionIndexes,
+    PartitionNumber,
     PlainText,
     Request,
     Response,
+    TopicId,
     TopicName,
-    Uuid,
     at_most,
     word,
 )
@@ -66,8 +68,7 @@ class AssignedPartitions(Response):
 
     topic: str
     """The name of a topic that the member subscribes to."""
-    topic_id: Uuid
-    """The id of the topic. It changes if the topic is deleted and created again."""
+    topic_id: TopicId
     partitions: list[PartitionIndex]
     """Numbers of the partitions that the member should fetch, ascending."""
 
@@ -182,8 +183,7 @@ class ShareGroupList(Response):
 
     groups: Annotated[list[ShareGroupListing], at_most(MAX_PAGE_SIZE)]
     """At most `page_size` groups, by id."""
-    next_page_token: str | None = None
-    """Send it as `page_token` for the next page. Absent on the last page."""
+    next_page_token: NextPageToken | None = None
 
 
 class DescribeShareGroupQuery(Request):
@@ -230,8 +230,7 @@ class ShareGroupDescription(Response):
     """How many members the group has on all pages."""
     members: Annotated[list[ShareGroupMember], at_most(MAX_PAGE_SIZE)]
     """One page of the members, by id."""
-    next_page_token: str | None = None
-    """Send it as `page_token` for the next page. Absent on the last page."""
+    next_page_token: NextPageToken | None = None
     paused: bool = False
     """True: its fetches acquire nothing (`share.paused`)."""
     work: GroupWork | None = None
@@ -302,8 +301,7 @@ class GroupPartitionOffset(Response):
     """The place that a group has reached in one partition. −1: unknown, because the share-partition was never loaded or
     its state could not be read."""
 
-    partition: PartitionIndex
-    """The number of the partition, from 0."""
+    partition: PartitionNumber
     start_offset: AnyInt64
     """All records before it are finished. −1 is unknown: the share-partition was never loaded."""
     log_end_offset: AnyInt64
@@ -331,8 +329,7 @@ class GroupTopicOffsets(Response):
 
     topic: str
     """The name of a topic that the group has fetched from."""
-    topic_id: Uuid
-    """The id of the topic. It changes if the topic is deleted and created again."""
+    topic_id: TopicId
     partitions: list[GroupPartitionOffset]
     """The offsets of each partition that the group has used, by number."""
 
@@ -350,8 +347,7 @@ class ShareGroupOffsets(Response):
 
     topics: list[GroupTopicOffsets]
     """The topics that the group has offsets in, by name. The partitions of a topic may be on several pages."""
-    next_page_token: str | None = None
-    """Send it as `page_token` for the next page. Absent on the last page."""
+    next_page_token: NextPageToken | None = None
 
 
 class ResetTopic(Request):
@@ -391,8 +387,7 @@ class ResetShareGroupOffsetsRequest(Request):
 class ResetPartition(Response):
     """The new start of a group in one partition."""
 
-    partition: PartitionIndex
-    """The number of the partition, from 0."""
+    partition: PartitionNumber
     start_offset: Offset
     """The offset that the group begins at next."""
 
@@ -402,8 +397,7 @@ class ResetTopicOffsets(Response):
 
     topic: str
     """The name of a topic whose offsets were reset."""
-    topic_id: Uuid
-    """The id of the topic. It changes if the topic is deleted and created again."""
+    topic_id: TopicId
     partitions: list[ResetPartition]
     """The new start of each partition, by number."""
 

@@ -10,10 +10,12 @@ from sharequeue.protocol.messages.fields import (
     AtLeastOne,
     Count,
     LockDurationMs,
+    NextPageToken,
     Offset,
     PageSize,
     PageToken,
     PartitionIndex,
+    PartitionNumber,
     Request,
     Response,
     TimestampMs,
@@ -114,8 +116,7 @@ class InFlightPartition(Response):
 
     topic: str
     """The name of the topic. The list is in the order of topics and partitions."""
-    partition: PartitionIndex
-    """The number of the partition, from 0."""
+    partition: PartitionNumber
     start_offset: Offset
     """All records of the group before this offset are finished."""
     end_offset: AnyInt64
@@ -144,8 +145,7 @@ class ListInFlightResponse(Response):
     """Partitions with their records in flight, by topic and number."""
     errors: Annotated[list[PartitionError], at_most(MAX_ERRORS)] = []
     """Partitions whose leader cannot answer now, at most 50."""
-    next_page_token: str | None = None
-    """Send it as `page_token` for the next page. Absent on the last page."""
+    next_page_token: NextPageToken | None = None
 
 
 MOST_BUCKETS: Final = 1000
@@ -271,8 +271,7 @@ class RecordLife(Response):
 
     topic: str
     """The name of the topic that was looked at."""
-    partition: PartitionIndex
-    """The number of the partition, from 0."""
+    partition: PartitionNumber
     offset: Offset
     """Where the record is in the partition."""
     state: RecordStateName

@@ -21,6 +21,7 @@ from sharequeue.protocol.messages.fields import (
     Offset,
     PartitionIndex,
     PartitionIndexes,
+    PartitionNumber,
     ReasonText,
     RecordBase64,
     RecordHeaders,
@@ -131,8 +132,7 @@ class PartitionLeader(Response):
 
     topic: str
     """The name of the topic of the share-partition."""
-    partition: Int32
-    """The number of the partition, from 0."""
+    partition: PartitionNumber
     node_id: str
     """The node id of the gateway that leads the share-partition."""
     url: str
@@ -288,8 +288,7 @@ class FetchedBatch(Response):
     topic_id: Uuid
     """The id of the topic. Another topic that gets the name later has another id. Send it back in the
     acknowledgement."""
-    partition: PartitionIndex
-    """The number of the partition, from 0."""
+    partition: PartitionNumber
     first_offset: Offset
     """The first offset that the member holds."""
     last_offset: Offset

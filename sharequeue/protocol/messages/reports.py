@@ -10,12 +10,14 @@ from sharequeue.protocol.messages.fields import (
     Count,
     EnforcedTopicName,
     GroupId,
+    NextPageToken,
     PageSize,
     PageToken,
+    PartitionNumber,
     Request,
     Response,
     TimestampMs,
-    Uuid,
+    TopicId,
     at_most,
     open_word,
 )
@@ -86,10 +88,8 @@ class ActivityEntry(Response):
     """The start of the hour, in milliseconds since the epoch."""
     topic: str
     """The name that the topic had in this hour."""
-    topic_id: Uuid
-    """The id of the topic. It changes if the topic is deleted and created again."""
-    partition: Int32
-    """The number of the partition, from 0."""
+    topic_id: TopicId
+    partition: PartitionNumber
     produced: Records
     """Records appended to the partition. 0 in an entry of a group."""
     delivered: Records
@@ -118,8 +118,7 @@ class ActivityReport(Response):
 
     activity: Annotated[list[ActivityEntry], at_most(MAX_PAGE_SIZE)]
     """At most `page_size` entries, by hour, topic and partition."""
-    next_page_token: str | UnsetType = UNSET
-    """Send it as `page_token` for the next page. Absent on the last page."""
+    next_page_token: NextPageToken | UnsetType = UNSET
 
 
 # Samples
@@ -222,8 +221,7 @@ class AttentionList(Response):
     """The time between the last look and the one before."""
     groups: Annotated[list[GroupAttention], at_most(MAX_PAGE_SIZE)]
     """A page of groups, in the order of their need."""
-    next_page_token: str | None = None
-    """Send it as `page_token` for the next page. Absent on the last page."""
+    next_page_token: NextPageToken | None = None
 
 
 class FiguresQuery(Request):

@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from sharequeue.protocol.messages.fields import (
     AnyInt64,
     Base64,
+    NextPageToken,
     Offset,
     PageSize,
     PageToken,
@@ -121,8 +122,7 @@ class ScheduledList(Response):
     """At most `page_size` records, without their values."""
     scheduled_count: Int64
     """How many records of the topic wait for their time in all."""
-    next_page_token: str | None = None
-    """Send it as `page_token` for the next page. Absent on the last page."""
+    next_page_token: NextPageToken | None = None
 
 
 class DueRecord(Response):
@@ -149,8 +149,7 @@ class DueList(Response):
 
     due: Annotated[list[DueRecord], at_most(MAX_PAGE_SIZE)]
     """At most `page_size` records, without their values. A schedule has one, that of its next time."""
-    next_page_token: str | None = None
-    """Send it as `page_token` for the next page. Absent on the last page."""
+    next_page_token: NextPageToken | None = None
 
 
 class CancelScheduledRequest(Request):

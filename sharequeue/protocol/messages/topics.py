@@ -7,13 +7,15 @@ from msgspec import Meta
 from sharequeue.protocol.messages.fields import (
     ConfigNames,
     ConfigValues,
+    NextPageToken,
     Offset,
     PageSize,
     PageToken,
-    PartitionIndex,
+    PartitionNumber,
     Partitions,
     Request,
     Response,
+    TopicId,
     TopicName,
     Uuid,
     at_most,
@@ -32,28 +34,21 @@ class CreateTopicRequest(Request):
     """Settings by name; all values are text (`"retention.ms":"86400000"`). Others have their defaults. At most 100."""
 
 
-class Topic(Response):
-    """A topic and its settings."""
-
-    name: str
-    """The name that was given when the topic was created. It never changes."""
-    topic_id: Uuid
-    """The id of this topic. A topic that is deleted and created again has another one."""
-    partitions: Int32
-    """How many partitions the topic has. They are numbered from 0."""
-    config: dict[str, str]
-    """Every setting in force by name, as text."""
-
-
 class TopicListing(Response):
     """A topic without its settings."""
 
     name: str
-    """The name of the topic. The list is in the order of names."""
-    topic_id: Uuid
-    """The id of this topic. A topic that is deleted and created again has another one."""
+    """The name that was given when the topic was created. It never changes."""
+    topic_id: TopicId
     partitions: Int32
     """How many partitions the topic has. They are numbered from 0."""
+
+
+class Topic(TopicListing):
+    """A topic and its settings."""
+
+    config: dict[str, str]
+    """Every setting in force by name, as text."""
 
 
 class ListTopicsQuery(Request):
@@ -68,15 +63,13 @@ class TopicList(Response):
 
     topics: Annotated[list[TopicListing], at_most(MAX_PAGE_SIZE)]
     """At most `page_size` topics, by name."""
-    next_page_token: str | None = None
-    """Send it as `page_token` for the next page. Absent on the last page."""
+    next_page_token: NextPageToken | None = None
 
 
 class PartitionOffsets(Response):
     """The bounds of a partition's log."""
 
-    partition: PartitionIndex
-    """The number of the partition, from 0."""
+    partition: PartitionNumber
     log_start_offset: Offset
     """The first offset that can be read. Retention and deleteRecords raise it."""
     last_stable_offset: Offset
@@ -90,8 +83,7 @@ class TopicDescription(Response):
 
     name: str
     """The name that was given when the topic was created. It never changes."""
-    topic_id: Uuid
-    """The id of this topic. A topic that is deleted and created again has another one."""
+    topic_id: TopicId
     config: dict[str, str]
     """Every setting in force by name, as text."""
     partitions: list[PartitionOffsets]
@@ -112,8 +104,7 @@ class UpdateTopicRequest(Request):
 class DeleteRecordsPartition(Request):
     """A partition, and the offset that its log begins at from now on."""
 
-    partition: PartitionIndex
-    """The number of the partition, from 0."""
+    partition: PartitionNumber
     before_offset: Annotated[int, Meta(ge=-1, le=MAX_INT64, extra_json_schema={"format": "int64"})]
     """Records below this offset are deleted; −1 deletes all that there are now."""
 
@@ -130,8 +121,7 @@ class DeleteRecordsRequest(Request):
 class DeletedRecordsPartition(Response):
     """A partition, and the start of its log."""
 
-    partition: PartitionIndex
-    """The number of the partition, from 0."""
+    partition: PartitionNumber
     log_start_offset: Offset
     """The first offset that can be read from now on."""
 

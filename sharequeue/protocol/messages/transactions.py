@@ -10,10 +10,12 @@ from sharequeue.protocol.messages.fields import (
     NonNegative,
     PageSize,
     PageToken,
+    PartitionNumber,
     PlainText,
     Request,
     Response,
     TimestampMs,
+    TopicId,
     Uuid,
     at_most,
 )
@@ -96,7 +98,7 @@ class EndedTransaction(Response):
     """The outcome of a transaction. It is durable, and a repeat of the call answers it again."""
 
     transaction_id: Uuid
-    """The id in the path."""
+    """Its id, for describeTransaction."""
     state: TransactionState
     """What became of it."""
     reason: TransactionReason
@@ -110,10 +112,8 @@ class EndedTransaction(Response):
 class TransactionPartition(Response):
     """A partition that an open transaction wrote to."""
 
-    topic_id: Uuid
-    """The id of the topic, which stays the same while the topic exists."""
-    partition: Int32
-    """The number of the partition, from 0."""
+    topic_id: TopicId
+    partition: PartitionNumber
     first_offset: Int64
     """The first record of the transaction here. Until it ends,
     readers of committed records stop there at the latest."""
@@ -121,30 +121,23 @@ class TransactionPartition(Response):
     """The name of the topic. Absent if this gateway does not know it."""
 
 
-class UnappliedSettlement(Response):
+class WaitingSharePartition(Response):
+    """A share-partition that waits for what a transaction does with it."""
+
+    group_id: str
+    """The group: one whose records were settled, or one that reads committed records only."""
+    topic_id: TopicId
+    partition: PartitionNumber
+    topic: str | None = None
+    """The name of the topic. Absent if this gateway does not know it."""
+
+
+class UnappliedSettlement(WaitingSharePartition):
     """A share-partition whose leader has not applied yet what a committed transaction settled there."""
 
-    group_id: str
-    """The group whose records were settled."""
-    topic_id: Uuid
-    """The id of the topic, which stays the same while the topic exists."""
-    partition: Int32
-    """The number of the partition, from 0."""
-    topic: str | None = None
-    """The name of the topic. Absent if this gateway does not know it."""
 
-
-class BlockedSharePartition(Response):
+class BlockedSharePartition(WaitingSharePartition):
     """A share-partition of a read_committed group that gets no record at or above the first one of a transaction."""
-
-    group_id: str
-    """The group, which reads committed records only."""
-    topic_id: Uuid
-    """The id of the topic, which stays the same while the topic exists."""
-    partition: Int32
-    """The number of the partition, from 0."""
-    topic: str | None = None
-    """The name of the topic. Absent if this gateway does not know it."""
 
 
 class TransactionDescription(Response):
@@ -219,23 +212,13 @@ class TransactionListing(Response):
     """The name of its producer. Absent if it has none."""
 
 
-class EndedTransactionListing(Response):
+class EndedTransactionListing(EndedTransaction):
     """A transaction in a list that was committed or aborted."""
 
-    transaction_id: Uuid
-    """Its id, for describeTransaction."""
     producer_epoch: Int32
     """The epoch that its begin answered; 0 without a `transactional_id`."""
-    state: TransactionState
-    """What became of it."""
-    reason: TransactionReason
-    """Who ended it."""
     began_at_ms: TimestampMs
     """When it began, in milliseconds since the epoch."""
-    ended_at_ms: TimestampMs
-    """When it ended, in milliseconds since the epoch."""
-    partitions: Int32
-    """To how many partitions it wrote."""
     transactional_id: str | None = None
     """The name of its producer. Absent if it has none."""
 
