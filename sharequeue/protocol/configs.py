@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -56,7 +57,6 @@ class Config(NamedTuple):
     """
 
     name: str
-    kind: str
     default: str
     doc: str
     range: tuple[int, int] = (0, MAX_INT64)
@@ -65,6 +65,7 @@ class Config(NamedTuple):
     kafka_range: tuple[int, int] | None = None
     check: Callable[[str], str | None] | None = None
     form: str = ""
+    kind: str = "text"
 
     def default_for(self, kafka_defaults: bool) -> str:
         return self.kafka_default if kafka_defaults and self.kafka_default is not None else self.default
@@ -73,6 +74,7 @@ class Config(NamedTuple):
         return self.kafka_range if kafka_defaults and self.kafka_range is not None else self.range
 
 
+_number, _flag, _choice = (partial(Config, kind=kind) for kind in ("int", "bool", "choice"))
 Configs = Mapping[str, Config]
 """Settings by name, with the defaults and bounds in force."""
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,40}")
@@ -134,58 +136,51 @@ def _dead_letter_topic_fault(text: str) -> str | None:
 GROUP_CONFIGS: Final[Configs] = {
     config.name: config
     for config in (
-        Config(
+        _number(
             SESSION,
-            "int",
             "45000",
             "A member that sends no heartbeat for this time leaves the group. It must be above the heartbeat interval.",
             (1000, HOUR_MS),
             kafka_range=(45_000, 60_000),
         ),
-        Config(
+        _number(
             HEARTBEAT,
-            "int",
             "5000",
             "How often a member is asked to send a heartbeat.",
             (500, 60_000),
             kafka_range=(5000, 15_000),
         ),
-        Config(
+        _number(
             LOCK_DURATION,
-            "int",
             "30000",
             "How long a fetched record stays locked, unless its fetch says otherwise (`lock_duration_ms`).",
             (MIN_LOCK_DURATION_MS, MAX_LOCK_DURATION_MS),
             kafka_range=(15_000, 60_000),
         ),
-        Config(
+        _number(
             DELIVERY_LIMIT,
-            "int",
             "5",
             "Attempts of a record: its deliveries without those [never begun](api.md#fetch-and-acknowledge). A record "
             "that fails the last one is dead-lettered or archived.",
             (1, 100),
             kafka_range=(2, 10),
         ),
-        Config(
+        _number(
             RECORD_LOCKS,
-            "int",
             "2000",
             "Records of a share-partition that may be held or on their way to the dead-letter topic.",
             (1, 1_000_000),
             kafka_range=(100, 4000),
         ),
-        Config(
+        _number(
             "share.partition.max.delayed.records",
-            "int",
             "100000",
             "Records of a share-partition that may wait to be delivered again, with a delay or without. Above it [new "
             "records wait](#bounds-of-the-window). Without effect with `kafka_defaults`.",
             (0, 10_000_000),
         ),
-        Config(
+        _number(
             "share.redelivery.percent",
-            "int",
             "75",
             "If a share-partition has records to deliver again and new ones, this percentage of fetches begins with the "
             "records to deliver again, and the others [with the new ones](#redelivered-and-new-records).",
@@ -194,7 +189,6 @@ GROUP_CONFIGS: Final[Configs] = {
         ),
         Config(
             "share.auto.offset.reset",
-            "text",
             "earliest",
             "Where a group begins in a topic it has never read, in each partition that the topic has then. A partition "
             "that the topic gets later is read from its first record. `by_duration` begins at the log end if no record "
@@ -203,65 +197,54 @@ GROUP_CONFIGS: Final[Configs] = {
             check=_auto_offset_reset_fault,
             form="earliest, latest, by_duration:PnDTnHnMn.nS",
         ),
-        Config(
+        _choice(
             "share.isolation.level",
-            "choice",
             "read_uncommitted",
             "What the group receives of transactions. `read_committed`: records up to the first one of an open transaction, "
             "and none of aborted ones. `read_uncommitted`: every record at once. A change holds for later fetches.",
             choices=("read_uncommitted", "read_committed"),
         ),
-        Config("share.renew.acknowledge.enable", "bool", "true", "Whether locks may be renewed."),
-        Config(
+        _flag("share.renew.acknowledge.enable", "true", "Whether locks may be renewed."),
+        _flag(
             PAUSED,
-            "bool",
             "false",
             "With `true` the group [is paused](#a-paused-group): its fetches acquire nothing. Records that are held stay "
             "held. Kafka has no such setting.",
         ),
-        Config(
+        _number(
             "share.outcomes.keep.ms",
-            "int",
             "0",
             "How long the log keeps which member has finished a record, and when: lookUpRecord shows it. Each range that an "
             "acknowledgement finishes is a row in the database of the log. 0: it is not kept. A gateway that crashes loses "
             "the rows of its last seconds (`activity_flush_ms`).",
             (0, 2_592_000_000),
         ),
-        Config(
+        _number(
             "share.assignment.interval.ms",
-            "int",
             "1000",
             "The least time between two assignments of a group.",
             (0, 60_000),
             kafka_range=(0, 15_000),
         ),
-        Config(
+        _flag(
             "share.assignor.offload.enable",
-            "bool",
             "true",
             "Without effect: the assignor always runs in the event loop. 1,000 members and 10,000 partitions take up "
             "to 0.6 s, in the worst case known 1.8 s ([measured](benchmarks.md)).",
         ),
         Config(
             "share.retry.backoff.ms",
-            "text",
             "",
             "Waits before the second, third, … delivery of a record, such as `1000,5000,30000`. The last one repeats. "
             "Empty: [no waits](#backoff).",
             check=_retry_backoff_fault,
             form="up to 100 waits of 0–43200000",
         ),
-        Config(
-            "share.retry.jitter.percent",
-            "int",
-            "10",
-            "By how much each of these waits may be longer, in percent.",
-            (0, 50),
+        _number(
+            "share.retry.jitter.percent", "10", "By how much each of these waits may be longer, in percent.", (0, 50)
         ),
-        Config(
+        _flag(
             "share.throttle.released",
-            "bool",
             "false",
             "After many attempts a batch is delivered in smaller and smaller parts, to isolate a record that kills its "
             "worker. With `true` this applies also to batches that a worker released, although that worker is alive. A new "
@@ -270,38 +253,33 @@ GROUP_CONFIGS: Final[Configs] = {
         ),
         Config(
             DEAD_LETTER_TOPIC,
-            "text",
             "dlq.<group>",
             "The dead-letter topic. Empty turns dead letters off.",
             kafka_default="",
             check=_dead_letter_topic_fault,
             form="the name of a topic, not `__…`; or empty",
         ),
-        Config(
+        _flag(
             "errors.deadletterqueue.copy.record.enable",
-            "bool",
             "true",
             "Whether dead letters carry key and value, not only headers.",
             kafka_default="false",
         ),
         Config(
             DEAD_LETTER_CONSUMER,
-            "text",
             "",
             "Another group, which works on the dead letters in their topic. A dead letter is not open any more when that "
             "group has finished it. Empty: no group does.",
             check=lambda text: group_id_fault(text) if text else None,
             form="the id of a group, or empty",
         ),
-        Config(
+        _flag(
             "retention.hold",
-            "bool",
             "true",
             "Whether retention keeps [what this group has not finished](#retention-and-groups).",
         ),
-        Config(
+        _number(
             "retention.hold.idle.ms",
-            "int",
             "604800000",
             "How long `retention.hold` lasts after the last use of the group; −1: always. At least a minute: a smaller "
             "value counts as 60000.",
@@ -313,80 +291,67 @@ GROUP_CONFIGS: Final[Configs] = {
 TOPIC_CONFIGS: Final[Configs] = {
     config.name: config
     for config in (
-        Config(
+        _number(
             "retention.ms",
-            "int",
             "-1",
             "Older records are removed, a batch at a time; −1 keeps them. Kafka keeps them for 604800000.",
             (-1, MAX_INT64),
         ),
-        Config(
+        _number(
             "retention.bytes",
-            "int",
             "-1",
             "Bytes kept of each partition, as they are stored (compressed), and always the newest batch; −1 keeps all.",
             (-1, MAX_INT64),
         ),
-        Config(
+        _choice(
             "retention.unsettled",
-            "choice",
             "keep",
             "`keep`: the two limits above spare records that a group in use has not finished. `delete`: they do not.",
             choices=("delete", "keep"),
             kafka_default="delete",
         ),
-        Config(
+        _number(
             "retention.unsettled.max.bytes",
-            "int",
             "-1",
             "Stored bytes of each partition above which the oldest records go, finished or not; −1: no ceiling. Not in Kafka.",
             (-1, MAX_INT64),
         ),
-        Config(
+        _flag(
             "cleanup.settled",
-            "bool",
             "false",
             "Whether records go as soon as every group that uses the topic has finished them, at any age. Not in "
             "Kafka.",
         ),
-        Config(
+        _choice(
             "cleanup.policy",
-            "choice",
             "delete",
             "`compact` turns retention off; the job [compact](pipeline.md#compact) keeps the last record of each key.",
             choices=("delete", "compact"),
         ),
-        Config("delete.retention.ms", "int", "86400000", "How long compaction keeps tombstones."),
-        Config(
-            "min.compaction.lag.ms",
-            "int",
-            "0",
-            "Records younger than this, and all records behind them, are not compacted.",
+        _number("delete.retention.ms", "86400000", "How long compaction keeps tombstones."),
+        _number(
+            "min.compaction.lag.ms", "0", "Records younger than this, and all records behind them, are not compacted."
         ),
-        Config(
+        _number(
             "message.timestamp.after.max.ms",
-            "int",
             "3600000",
             "How far in the future a record's `timestamp_ms` may lie. A later one gets 422, because it would keep "
             "retention from all records behind it.",
         ),
-        Config(
+        _number(
             "max.message.bytes",
-            "int",
             "1048588",
             "The largest record, as the JSON that is stored; Kafka's setting bounds a batch. Above 10 MiB raise the "
             "gateway's `max_request_bytes` too.",
             (1, 52_428_800),
         ),
-        Config(
+        _flag(
             "errors.deadletterqueue.group.enable",
-            "bool",
             "false",
             "Whether groups may use this topic as their dead-letter queue.",
         ),
-        Config(
+        _choice(
             "value.format",
-            "choice",
             "auto",
             "With Kafka as the record log, how a value is read: `auto`, `json`: JSON as `value`, all else as "
             "`value_base64`; `text`: UTF-8 as `value`, a string; `bytes`: `value_base64`. Not in Kafka.",

@@ -50,7 +50,7 @@ def group_configs(service: Mapping[str, int]) -> Configs:
     configs = dict(GROUP_CONFIGS)
     for name, names in NAMES.items():
         low, default, high = (service[each] for each in names)
-        configs[name] = Config(name, "int", str(default), configs[name].doc, (low, high))
+        configs[name] = Config(name, str(default), configs[name].doc, (low, high), kind="int")
     return configs
 
 
