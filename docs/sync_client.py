@@ -125,6 +125,7 @@ class Module:
 
     def _call(self, node: Def) -> str:
         given = [each.arg for each in node.args.args[1:]] + [f"{each.arg}={each.arg}" for each in node.args.kwonlyargs]
+        given += [f"**{node.args.kwarg.arg}"] if node.args.kwarg else []
         if node.name == "__init__":
             return f"super().__init__(lambda: client.{self.made}({', '.join(given)}))"
         method = f"self._inner.{node.name}"

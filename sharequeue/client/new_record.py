@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 import msgspec
 from msgspec import UNSET
@@ -20,6 +20,14 @@ class NewRecord(NamedTuple):
     headers: Mapping[str, str] | None = None
     partition: int | None = None
     timestamp_ms: int | None = None
+
+
+class RecordOptions(TypedDict, total=False):
+    """The arguments of `send` that any record may have, as `NewRecord` has them."""
+
+    key: str | bytes | None
+    headers: Mapping[str, str] | None
+    partition: int | None
 
 
 def encode_record(record: NewRecord) -> bytes:

@@ -5,14 +5,14 @@ import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypedDict, Unpack, overload
+from typing import Any, Final, Unpack, overload
 
 from sharequeue.client import tracing
 from sharequeue.client.errors import Closing
 from sharequeue.client.following import FollowingClient
-from sharequeue.client.new_record import NewRecord, encode_record
+from sharequeue.client.new_record import NewRecord, RecordOptions, encode_record
 from sharequeue.client.scheduling import Scheduled, When, timed
-from sharequeue.client.sending import NO_TERMS, Options, Produced, Sender, Terms, terms_of, traced
+from sharequeue.client.sending import Options, Produced, Sender, Terms, terms_of, traced
 from sharequeue.client.transaction import Owner, Transaction
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.scheduled import CancelledRecords, CancelScheduledRequest, ScheduleResponse
@@ -25,12 +25,9 @@ SCHEDULE: Final = replace(apis.SCHEDULE_RECORDS, idempotent=True)
 """Each request carries an Idempotency-Key, so it is safe to repeat one whose answer was lost."""
 
 
-class SendOptions(TypedDict, total=False):
+class SendOptions(RecordOptions, total=False):
     """The arguments of `Producer.send` that a record of now and one of later have."""
 
-    key: str | bytes | None
-    headers: Mapping[str, str] | None
-    partition: int | None
     idempotency_key: str | None
     unique: Mapping[str, int | str] | None
 
@@ -105,26 +102,19 @@ class Producer(Sender, Closing):
     ) -> Scheduled: ...
     @overload
     async def send(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        timestamp_ms: int | None = None,
-        **options: Unpack[SendOptions],
+        self, topic: str, value: Any, *, timestamp_ms: int | None = None, **options: Unpack[SendOptions]
     ) -> Produced: ...
     async def send(
         self,
         topic: str,
         value: Any,
         *,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
         timestamp_ms: int | None = None,
         idempotency_key: str | None = None,
         unique: Mapping[str, int | str] | None = None,
         delay_ms: int | None = None,
         deliver_at_ms: int | None = None,
+        **options: Unpack[RecordOptions],
     ) -> Produced | Scheduled:
         """Append one record and return its place when it is durable.
 
@@ -134,40 +124,19 @@ class Producer(Sender, Closing):
                 first answer. Such a record has a request of its own. unique: as in produceRecords: {"within_ms": …}
                 or {"until_group": …} appends the record only if its key is new in the topic for so long; else the place
                 is that of the first.
-            delay_ms, deliver_at_ms: as in `schedule`; then the answer is that of `schedule`.
+            delay_ms, deliver_at_ms: in how many milliseconds, or when since the epoch, the record enters its topic,
+                exactly once. Both reach up to ten years ahead. It waits at the service, and needs no program that runs.
+        Returns: its place in the topic, or among the scheduled records.
         Raises: ApiError: the service's problem; if `definite`, the record was certainly not appended. ValueError: an
             argument that the service does not take, or that does not go with another.
         """
-        record = NewRecord(value, key, headers, partition, timestamp_ms)
+        record = NewRecord(value, timestamp_ms=timestamp_ms, **options)
         terms = terms_of(record, unique, idempotency_key)
         if delay_ms is None and deliver_at_ms is None:
             return await (await self._hand_over(topic, record, terms))
         if timestamp_ms is not None:
             raise ValueError("a record of later takes no timestamp_ms")
         return await self._schedule(topic, record, When(deliver_at_ms, delay_ms), terms)
-
-    async def schedule(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        delay_ms: int | None = None,
-        deliver_at_ms: int | None = None,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-    ) -> Scheduled:
-        """Have one record enter its topic later, exactly once. It waits at the service, and needs no program that runs.
-
-        Args:
-            value: as in `send`. delay_ms: in how many milliseconds. deliver_at_ms: or when, since the epoch. Both reach
-                up to ten years ahead.
-        Returns: its place among the scheduled records, when it is durable.
-        Raises: ApiError: the service's problem; if `definite`, the record was certainly not scheduled. ValueError: not
-            exactly one time, or none that the service takes.
-        """
-        record = NewRecord(value, key, headers, partition)
-        return await self._schedule(topic, record, When(deliver_at_ms, delay_ms), NO_TERMS)
 
     async def _schedule(self, topic: str, new: NewRecord, when: When, terms: Terms) -> Scheduled:
         self._check_open()

@@ -9,14 +9,14 @@ import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Unpack
 
 import msgspec
 
 from sharequeue.client import tracing
 from sharequeue.client.errors import IllegalState, OneLoop
 from sharequeue.client.following import FollowingClient
-from sharequeue.client.new_record import NewRecord, encode_record
+from sharequeue.client.new_record import NewRecord, RecordOptions, encode_record
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages.records import ProduceResponse, Unique
@@ -180,14 +180,7 @@ class Sender(OneLoop):
         """Set once records of the transaction were appended without it."""
 
     async def send(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        self, topic: str, value: Any, *, timestamp_ms: int | None = None, **options: Unpack[RecordOptions]
     ) -> Produced:
         """Append one record and return its place when it is durable.
 
@@ -195,25 +188,16 @@ class Sender(OneLoop):
             value: any JSON, bytes, msgspec.Raw (JSON as it stands) or None (a tombstone).
         Raises: ApiError: the service's problem; if `definite`, the record was certainly not appended.
         """
-        return await (
-            await self.send_soon(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
-        )
+        return await (await self.send_soon(topic, value, timestamp_ms=timestamp_ms, **options))
 
     async def send_soon(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        self, topic: str, value: Any, *, timestamp_ms: int | None = None, **options: Unpack[RecordOptions]
     ) -> Pending:
         """Hand over one record and return as soon as the buffer has room for it.
 
         Returns: a future of the record's place.
         """
-        return await self._hand_over(topic, NewRecord(value, key, headers, partition, timestamp_ms), NO_TERMS)
+        return await self._hand_over(topic, NewRecord(value, timestamp_ms=timestamp_ms, **options), NO_TERMS)
 
     async def _hand_over(self, topic: str, new: NewRecord, terms: Terms) -> Pending:
         """Put a record into a batch of the same terms. With a key of its own it has a request alone."""

@@ -16,6 +16,7 @@ from sharequeue.client.consuming.acknowledging import Committed
 from sharequeue.client.consuming.deliveries import Record, V
 from sharequeue.client.consuming.settling import CommitCallback
 from sharequeue.client.loop_thread import OnThread, OwnThread
+from sharequeue.client.new_record import RecordOptions
 from sharequeue.client.producer import SendOptions
 from sharequeue.client.scheduling import Scheduled
 from sharequeue.client.sending import Produced
@@ -125,26 +126,19 @@ class Producer(OwnThread[client.Producer]):
     def send(self, topic: str, value: Any, *, deliver_at_ms: int, **options: Unpack[SendOptions]) -> Scheduled: ...
     @overload
     def send(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        timestamp_ms: int | None = None,
-        **options: Unpack[SendOptions],
+        self, topic: str, value: Any, *, timestamp_ms: int | None = None, **options: Unpack[SendOptions]
     ) -> Produced: ...
     def send(
         self,
         topic: str,
         value: Any,
         *,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
         timestamp_ms: int | None = None,
         idempotency_key: str | None = None,
         unique: Mapping[str, int | str] | None = None,
         delay_ms: int | None = None,
         deliver_at_ms: int | None = None,
+        **options: Unpack[RecordOptions],
     ) -> Produced | Scheduled:
         """Append one record and return its place when it is durable.
 
@@ -154,7 +148,9 @@ class Producer(OwnThread[client.Producer]):
                 first answer. Such a record has a request of its own. unique: as in produceRecords: {"within_ms": …}
                 or {"until_group": …} appends the record only if its key is new in the topic for so long; else the place
                 is that of the first.
-            delay_ms, deliver_at_ms: as in `schedule`; then the answer is that of `schedule`.
+            delay_ms, deliver_at_ms: in how many milliseconds, or when since the epoch, the record enters its topic,
+                exactly once. Both reach up to ten years ahead. It waits at the service, and needs no program that runs.
+        Returns: its place in the topic, or among the scheduled records.
         Raises: ApiError: the service's problem; if `definite`, the record was certainly not appended. ValueError: an
             argument that the service does not take, or that does not go with another.
         """
@@ -162,38 +158,25 @@ class Producer(OwnThread[client.Producer]):
             lambda: cast(Any, self._inner).send(
                 topic,
                 value,
-                key=key,
-                headers=headers,
-                partition=partition,
                 timestamp_ms=timestamp_ms,
                 idempotency_key=idempotency_key,
                 unique=unique,
                 delay_ms=delay_ms,
                 deliver_at_ms=deliver_at_ms,
+                **options,
             )
         )
         return answer
 
     def send_soon(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        self, topic: str, value: Any, *, timestamp_ms: int | None = None, **options: Unpack[RecordOptions]
     ) -> "concurrent.futures.Future[Produced]":
         """Hand over one record and return as soon as the buffer has room for it.
 
         Returns: a future of the record's place.
         """
         return self._thread.later(
-            self._thread.wait_for(
-                lambda: self._inner.send_soon(
-                    topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
-                )
-            )
+            self._thread.wait_for(lambda: self._inner.send_soon(topic, value, timestamp_ms=timestamp_ms, **options))
         )
 
     def send_many(self, topic: str, records: Iterable[Any]) -> list[Produced]:
@@ -223,38 +206,6 @@ class Producer(OwnThread[client.Producer]):
             self._thread, self._thread.call(lambda: self._inner.transaction(timeout_ms=timeout_ms, note=note))
         )
 
-    def schedule(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        delay_ms: int | None = None,
-        deliver_at_ms: int | None = None,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-    ) -> Scheduled:
-        """Have one record enter its topic later, exactly once. It waits at the service, and needs no program that runs.
-
-        Args:
-            value: as in `send`. delay_ms: in how many milliseconds. deliver_at_ms: or when, since the epoch. Both reach
-                up to ten years ahead.
-        Returns: its place among the scheduled records, when it is durable.
-        Raises: ApiError: the service's problem; if `definite`, the record was certainly not scheduled. ValueError: not
-            exactly one time, or none that the service takes.
-        """
-        return self._thread.wait_for(
-            lambda: self._inner.schedule(
-                topic,
-                value,
-                delay_ms=delay_ms,
-                deliver_at_ms=deliver_at_ms,
-                key=key,
-                headers=headers,
-                partition=partition,
-            )
-        )
-
     def cancel_scheduled(self, topic: str, *, schedule_ids: Sequence[str] = (), key: str | None = None) -> list[str]:
         """Cancel scheduled records, at most 1,000 in one call.
 
@@ -281,14 +232,7 @@ class Transaction(OnThread[client.Transaction]):
     """
 
     def send(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        self, topic: str, value: Any, *, timestamp_ms: int | None = None, **options: Unpack[RecordOptions]
     ) -> Produced:
         """Append one record and return its place when it is durable.
 
@@ -296,32 +240,17 @@ class Transaction(OnThread[client.Transaction]):
             value: any JSON, bytes, msgspec.Raw (JSON as it stands) or None (a tombstone).
         Raises: ApiError: the service's problem; if `definite`, the record was certainly not appended.
         """
-        return self._thread.wait_for(
-            lambda: self._inner.send(
-                topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
-            )
-        )
+        return self._thread.wait_for(lambda: self._inner.send(topic, value, timestamp_ms=timestamp_ms, **options))
 
     def send_soon(
-        self,
-        topic: str,
-        value: Any,
-        *,
-        key: str | bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        self, topic: str, value: Any, *, timestamp_ms: int | None = None, **options: Unpack[RecordOptions]
     ) -> "concurrent.futures.Future[Produced]":
         """Hand over one record and return as soon as the buffer has room for it.
 
         Returns: a future of the record's place.
         """
         return self._thread.later(
-            self._thread.wait_for(
-                lambda: self._inner.send_soon(
-                    topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
-                )
-            )
+            self._thread.wait_for(lambda: self._inner.send_soon(topic, value, timestamp_ms=timestamp_ms, **options))
         )
 
     def send_many(self, topic: str, records: Iterable[Any]) -> list[Produced]:

@@ -244,10 +244,8 @@ def test_a_delay_that_no_release_may_have_is_refused_where_it_is_passed(delay_ms
 @in_event_loop
 async def test_records_are_scheduled_and_cancelled(stack: Stack, name: str) -> None:
     async with Producer(stack.url) as producer:
-        with pytest.raises(ValueError, match="exactly one"):
-            await producer.schedule(name, 1)
-        first = await producer.schedule(name, {"n": 1}, key="k", deliver_at_ms=1_893_488_400_000)
+        first = await producer.send(name, {"n": 1}, key="k", deliver_at_ms=1_893_488_400_000)
         assert first == Scheduled(name, 0, first.schedule_id, 1_893_488_400_000)
         assert await producer.cancel_scheduled(name, schedule_ids=[first.schedule_id]) == [first.schedule_id]
-        second = await producer.schedule(name, b"\xff", key="k", delay_ms=86_400_000)
+        second = await producer.send(name, b"\xff", key="k", delay_ms=86_400_000)
         assert await producer.cancel_scheduled(name, key="k") == [second.schedule_id]

@@ -47,7 +47,7 @@ async def main():
     await in_a_thread.send("hopeless")
     async with Producer(url) as producer:
         await producer.send_many(name, [NewRecord("own", headers={"traceparent": "00-" + 32 * "a" + "-" + 16 * "b" + "-01"})])
-        await producer.schedule(name + "-later", 1, delay_ms=3600000)
+        await producer.send(name + "-later", 1, delay_ms=3600000)
         for later in {}, {"delay_ms": 3600000}:
             again = [await producer.send(name + "-once", 1, idempotency_key="order-17", **later) for _ in range(2)]
             assert again[0] == again[1], again
