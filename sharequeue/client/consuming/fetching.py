@@ -4,12 +4,14 @@ A fetch whose answer was lost stays *unanswered*. The next fetch repeats its id,
 records that the first one acquired. So no delivery counts twice. Source: KIP-932, the consumer's share session handler.
 """
 
+import dataclasses
 import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from sharequeue.client.consuming.acknowledging import doubt
 from sharequeue.client.consuming.deliveries import OutcomeRun
@@ -24,7 +26,7 @@ from sharequeue.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from sharequeue.protocol.messages.records import FetchRequest, FetchResponse, TopicPartitions
-from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS, AcquireMode
+from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.forms.errors import ApiError
 
@@ -40,21 +42,8 @@ ANSWER_SLACK_S: Final = 5.0
 
 SESSION_LOST: Final = (ShareSessionNotFound.error, InvalidShareSessionEpoch.error)
 MISSING_TOPIC: Final = frozenset({UnknownTopicOrPartition.error, UnknownTopicId.error})
-REPEATABLE: Final = replace(apis.FETCH_RECORDS, idempotent=True)
+REPEATABLE: Final = dataclasses.replace(apis.FETCH_RECORDS, idempotent=True)
 """A fetch with a fetch id, or one that ends a session: `Client` repeats it when its answer was lost."""
-
-
-class FetchLimits(NamedTuple):
-    """The limits of one fetch. `batch_size` None: as many as `max_records`. `lock_duration_ms` None: the group's.
-    `priority`: the topics are in the order of priority."""
-
-    max_records: int
-    max_bytes: int
-    min_bytes: int
-    batch_size: int | None
-    acquire_mode: AcquireMode
-    lock_duration_ms: int | None
-    priority: bool
 
 
 class Fetched(NamedTuple):
@@ -80,25 +69,21 @@ class _Unanswered:
 class Fetching:
     """The fetches of one member of a group, one at a time.
 
+    `asked`: the members of each request that stay: who fetches and which topics, within which limits.
+
     A `FollowingClient` learns from the answers which gateway leads which partitions. Its fetches need no session: a
     session lives at one gateway.
     """
 
-    def __init__(
-        self, client: Client, group: str, member_id: str, limits: FetchLimits, decode: Decode | None = None
-    ) -> None:
+    def __init__(self, client: Client, group: str, asked: FetchRequest, decode: Decode | None = None) -> None:
         self._client = client
         self._following = client if isinstance(client, FollowingClient) else None
         self._path = {"group": group}
-        self._member_id = member_id
-        self.holder: Final = (group, member_id, decode)
+        self.holder: Final = (group, asked.member_id or "", decode)
         """Who holds what is fetched, and how its values are decoded."""
-        self._limits = limits
+        self._asked = asked
         self.max_records: int | None = None
-        """Of the next fetches; None: as the limits say."""
-        self._topics: list[str] = []
-        self._partitions: Mapping[str, list[int]] | None = None
-        """The partitions that a member is assigned, by topic; None: all partitions of the topics."""
+        """Of the next fetches; None: as `asked` says."""
         self._epoch = OPEN
         self._refresh_at = 0.0
         self._fetch_prefix = uuid.uuid4().hex[:16]
@@ -111,18 +96,12 @@ class Fetching:
 
     @property
     def topics(self) -> list[str]:
-        return list(self._topics)
-
-    def subscribe(self, topics: Sequence[str]) -> None:
-        """Fetch from these topics from now on, in a new session. Held records stay held."""
-        self._topics = list(dict.fromkeys(topics))
-        self._partitions = None
-        self._epoch = OPEN
+        return list(self._asked.topics or ())
 
     def assign(self, partitions: Mapping[str, list[int]]) -> None:
-        """As `subscribe`, but only these partitions, by topic."""
-        self._topics = list(partitions)
-        self._partitions = partitions
+        """Fetch from these partitions from now on, by topic, in a new session. Held records stay held."""
+        assigned = [TopicPartitions(topic=topic, partitions=some) for topic, some in partitions.items()]
+        self._asked = replace(self._asked, topics=None, topic_partitions=assigned)
         self._epoch = OPEN
         if self._following is not None:
             self._following.forget()
@@ -175,22 +154,14 @@ class Fetching:
         unanswered.under_way = True
         max_wait_ms = min(max_wait_ms, MAX_WAIT_MS)
         named = self._epoch == OPEN or time.monotonic() >= self._refresh_at or self._following is not None
-        limits = self._limits
-        request = FetchRequest(
-            topics=self._topics if named and self._partitions is None else None,
-            topic_partitions=self._named_partitions() if named else None,
-            member_id=self._member_id,
-            max_records=self.max_records or limits.max_records,
-            max_bytes=limits.max_bytes,
-            min_bytes=limits.min_bytes,
+        asked = self._asked if named else replace(self._asked, topics=None, topic_partitions=None)
+        request = replace(
+            asked,
+            max_records=self.max_records or asked.max_records,
             max_wait_ms=max_wait_ms,
-            batch_size=limits.batch_size,
-            acquire_mode=limits.acquire_mode,
-            lock_duration_ms=limits.lock_duration_ms,
             share_session_epoch=self._epoch if self._following is None else None,
             acknowledgements=[run.message() for run in unanswered.acknowledgements],
             fetch_id=unanswered.fetch_id,
-            priority=limits.priority,
         )
         epoch = self._epoch
         opened, self.opened = self.opened, True
@@ -236,23 +207,10 @@ class Fetching:
         unanswered = self._unanswered
         if unanswered is None or not unanswered.attempts:
             return None
-        request = FetchRequest(
-            topics=self._topics if self._partitions is None else None,
-            topic_partitions=self._named_partitions(),
-            member_id=self._member_id,
-            max_records=0,
-            max_wait_ms=0,
-            with_records=False,
-            fetch_id=unanswered.fetch_id,
-        )
+        request = replace(self._asked, max_records=0, max_wait_ms=0, with_records=False, fetch_id=unanswered.fetch_id)
         response: FetchResponse = await self._client.call(REPEATABLE, request, path=self._path, deadline_s=deadline_s)
         self._unanswered = None
         return response
-
-    def _named_partitions(self) -> list[TopicPartitions] | None:
-        if self._partitions is None:
-            return None
-        return [TopicPartitions(topic=topic, partitions=some) for topic, some in self._partitions.items()]
 
     def faults(self, response: FetchResponse) -> list[ApiError]:
         """The errors of partitions; each is logged once. Their topics are named again soon."""
@@ -276,7 +234,7 @@ class Fetching:
         """
         if self._following is not None:
             return
-        request = FetchRequest(member_id=self._member_id, share_session_epoch=CLOSE, max_wait_ms=0)
+        request = FetchRequest(member_id=self._asked.member_id, share_session_epoch=CLOSE, max_wait_ms=0)
         try:
             await self._client.call(REPEATABLE, request, path=self._path, deadline_s=deadline_s)
         except ApiError as error:

@@ -18,7 +18,7 @@ from typing import Final, Generic, Literal, Self
 from sharequeue.client.consuming.acknowledging import Acknowledging, Committed, Settled
 from sharequeue.client.consuming.dealing import FIRST_OF_LOOP, FIRST_OF_POLL, MOST, Dealing
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Polled, Record, V, give_back
-from sharequeue.client.consuming.fetching import Fetching, FetchLimits
+from sharequeue.client.consuming.fetching import Fetching
 from sharequeue.client.consuming.membership import IDLE_S, Membership
 from sharequeue.client.consuming.outcomes import outcome_of
 from sharequeue.client.consuming.polling import Polling
@@ -27,6 +27,7 @@ from sharequeue.client.consuming.settling import CommitCallback, Settling
 from sharequeue.client.consuming.values import decoder_of
 from sharequeue.client.errors import Closing, IllegalState
 from sharequeue.client.following import FollowingClient
+from sharequeue.protocol.messages.records import FetchRequest
 from sharequeue.protocol.types import MAX_INT32, AcquireMode
 from sharequeue.repeats import CALL, Tries
 from sharequeue_http.calling.caller import Client
@@ -127,9 +128,7 @@ class ShareConsumer(Closing, Generic[V]):
         idle_s = math.inf if max_poll_interval_ms is None else max_poll_interval_ms / 1000
         self._member_idle_s = IDLE_S if max_poll_interval_ms is None else idle_s
         self._client = (FollowingClient if follow_leaders else Client)(url, login=Login(token, headers), ca=ca)
-        mode = AcquireMode(acquire_mode)
         self._dealing = Dealing() if max_records is None and acknowledgement != "deferred" else None
-        limits = FetchLimits(max_records or MOST, max_bytes, min_bytes, batch_size, mode, lock_duration_ms, priority)
         self._ready: deque[Record] = deque()
         """Acquired, not handed out yet."""
         self._returned: list[Delivery] = []
@@ -137,7 +136,18 @@ class ShareConsumer(Closing, Generic[V]):
         self._current: Record | None = None
         """The record that the iteration handed out last."""
         decode = None if value_type is None else decoder_of(value_type)
-        self._fetching = Fetching(self._client, group, self.member_id, limits, decode)
+        asked = FetchRequest(
+            topics=list(dict.fromkeys([topics] if isinstance(topics, str) else topics)),
+            member_id=self.member_id,
+            max_records=max_records or MOST,
+            max_bytes=max_bytes,
+            min_bytes=min_bytes,
+            batch_size=batch_size,
+            acquire_mode=AcquireMode(acquire_mode),
+            lock_duration_ms=lock_duration_ms,
+            priority=priority,
+        )
+        self._fetching = Fetching(self._client, group, asked, decode)
         acknowledging = Acknowledging(self._client, group, self.member_id, answer_s)
         self._settling = Settling(acknowledging, self._fetching, self._ready, answer_s, on_acknowledged)
         self._renewing = Renewing(acknowledging, self._settling.held, idle_s, self._give_back, enabled=renew)
@@ -146,7 +156,6 @@ class ShareConsumer(Closing, Generic[V]):
         """Of the poll that is under way; `stop` ends it."""
         self._stopped = False
         self._closed = False
-        self._fetching.subscribe([topics] if isinstance(topics, str) else list(topics))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
