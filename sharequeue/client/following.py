@@ -39,7 +39,6 @@ class FollowingClient(Client):
 
     @property
     def url(self) -> str:
-        """Return where calls go now."""
         return self.base_url if self._followed is None else self._followed.base_url
 
     async def close(self) -> None:

@@ -41,7 +41,6 @@ class OperatorCalls(Closing):
         return answer
 
     async def _pages(self, api: Api, path: Mapping[str, object], /, **members: object) -> AsyncIterator[Any]:
-        """Yield each page of a list."""
         token: str | None = None
         while True:
             page: Any = await self._call(object, api, path, page_token=token, **members)

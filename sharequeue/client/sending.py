@@ -8,7 +8,7 @@ import contextlib
 import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Unpack
 
 import msgspec
@@ -73,25 +73,23 @@ def traced(record: NewRecord, span: tracing.Span, terms: Terms) -> NewRecord:
     return record._replace(headers=tracing.carried(span, record.headers))
 
 
+@dataclass(eq=False)
 class _Batch:
     """Records of one request. It is done when `results` has the place or the error of each."""
 
-    __slots__ = ("closed", "full", "records", "results", "send_at", "size", "terms", "unraised", "waiters", "whole")
-
-    def __init__(self, send_at: float, terms: Terms, *, whole: bool) -> None:
-        self.send_at = send_at
-        self.terms = terms
-        self.records: list[bytes] = []
-        self.size = 0
-        self.whole = whole
-        """The request is appended whole or not at all."""
-        self.closed = whole
-        """No record may join any more."""
-        self.full = asyncio.Event()
-        self.waiters: list[asyncio.Future[None]] = []
-        self.results: list[Produced | ApiError] = []
-        self.unraised: dict[int, ApiError] = {}
-        """Errors that no caller has seen, by the index of the record."""
+    send_at: float
+    terms: Terms
+    whole: bool
+    """The request is appended whole or not at all."""
+    closed: bool
+    """No record may join any more."""
+    records: list[bytes] = field(default_factory=list)
+    size: int = 0
+    full: asyncio.Event = field(default_factory=asyncio.Event)
+    waiters: "list[asyncio.Future[None]]" = field(default_factory=list)
+    results: list[Produced | ApiError] = field(default_factory=list)
+    unraised: dict[int, ApiError] = field(default_factory=dict)
+    """Errors that no caller has seen, by the index of the record."""
 
     def done(self) -> "asyncio.Future[None]":
         """Return a new future, which ends when the batch is done. A caller that is cancelled cancels no other one's."""
@@ -102,7 +100,7 @@ class _Batch:
             self.waiters.append(waiter)
         return waiter
 
-    def finish(self, results: "list[Produced | ApiError]") -> None:
+    def finish(self, results: list[Produced | ApiError]) -> None:
         self.results = results
         self.unraised = {index: result for index, result in enumerate(results) if isinstance(result, ApiError)}
         self.records = []
@@ -327,7 +325,7 @@ class Sender(OneLoop):
                 self._check_open()
 
     def _new_batch(self, topic: str, terms: Terms, *, whole: bool) -> _Batch:
-        batch = _Batch(asyncio.get_running_loop().time() + self._options.linger_s, terms, whole=whole)
+        batch = _Batch(asyncio.get_running_loop().time() + self._options.linger_s, terms, whole, closed=whole)
         self._batches.setdefault(topic, deque()).append(batch)
         if topic not in self._senders:
             self._senders[topic] = asyncio.get_running_loop().create_task(self._send_batches(topic))

@@ -42,7 +42,8 @@ def start(
     api = _api()
     if api is None:
         return None
-    contexts = [found for headers in islice(of, MOST_LINKS) if (found := _context_of(headers)) is not None]
+    carrying = (headers for headers in islice(of, MOST_LINKS) if "traceparent" in headers)
+    contexts = [_propagator().extract(headers) for headers in carrying]
     return api.get_tracer(SYSTEM).start_span(
         f"{operation} {topic}",
         context=contexts[0] if contexts else None,
@@ -92,10 +93,6 @@ def _api() -> Any:
     """The module of a program that has set a provider; None: it has not."""
     api = sys.modules.get("opentelemetry.trace")
     return None if api is None or isinstance(api.get_tracer_provider(), api.ProxyTracerProvider) else api
-
-
-def _context_of(headers: Mapping[str, str]) -> Any:
-    return _propagator().extract(headers) if "traceparent" in headers else None
 
 
 def _propagator() -> Any:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from sharequeue.client.consuming.deliveries import Delivery, Record, acknowledgement_of, outcome_runs
+from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, outcome_runs
 from sharequeue.client.consuming.outcomes import RENEW, Outcome, outcome_of
 from sharequeue.client.errors import IllegalState
 from sharequeue.client.sending import Options, Sender
@@ -206,7 +206,7 @@ class Transaction(Sender):
         members: dict[tuple[str, str], list[Acknowledgement]] = {}
         for delivery, outcomes in self._acknowledged.items():
             members.setdefault((delivery.group, delivery.member_id), []).extend(
-                acknowledgement_of(delivery, *run) for run in outcome_runs(outcomes)
+                OutcomeRun(delivery, *run).message() for run in outcome_runs(outcomes)
             )
         return [
             MemberAcknowledgements(group_id=group, member_id=member_id, acknowledgements=acknowledgements)

@@ -37,7 +37,7 @@ def delivery(offset: int) -> Delivery:
 def test_a_renewal_due_at_once_may_be_followed_by_others(run: Run) -> None:
     async def work() -> None:
         client = Client("http://127.0.0.1:9")
-        renewing = Renewing(Acknowledging(client, "g", "m", 30.0), {}, 300.0, lambda: None, enabled=True)
+        renewing = Renewing(Acknowledging(client, "g", "m", 30.0), {}, 300.0, lambda: None, True)
         now = time.monotonic()
         renewing.held(delivery(0), now, urgent=True)
         renewing.held(delivery(1), now, urgent=False)

@@ -7,12 +7,13 @@ Times are seconds of the monotonic clock. One acknowledgement covers a run of of
 import base64
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
 
 import msgspec
 
 from sharequeue.client import tracing
-from sharequeue.client.consuming.outcomes import ACCEPT, GAP, GIVEN_BACK, NEVER_BEGUN, RELEASE, Outcome
+from sharequeue.client.consuming.outcomes import ACCEPT, GAP, GIVEN_BACK, NEVER_BEGUN, RELEASE, RENEW, Outcome
 from sharequeue.client.consuming.values import Decode, DoesNotFit
 from sharequeue.client.errors import AcknowledgementFailure, IllegalState, ValueTooDeep, ValueUndecodable
 from sharequeue.protocol.messages import records as record_messages
@@ -169,8 +170,6 @@ class Delivery:
         self.topic = batch.topic
         self.topic_id = batch.topic_id
         self.partition = batch.partition
-        self.first_offset = batch.first_offset
-        self.last_offset = batch.last_offset
         self.delivery_count = batch.delivery_count
         self.attempt = batch.attempt
         self.lock_duration_s = batch.lock_duration_ms / 1000
@@ -181,20 +180,17 @@ class Delivery:
         self.given_back: set[int] = set()
         self.records = {message.offset: Record(message, self) for message in batch.records or ()}
         self.undecided = set(self.records)
-        self.chosen: dict[int, Outcome] = {}
+        absent = NEVER_BEGUN if batch.records is None else GAP  # without any, the batch was never handed out
+        offsets = range(batch.first_offset, batch.last_offset + 1)
+        self.chosen = {offset: absent for offset in offsets if offset not in self.records}
         self.in_transactions: set[int] = set()
         self.not_settled: set[int] = set()
         """Offsets whose transaction was aborted."""
         self.lost: set[int] = set()
         """Offsets whose lock has ended."""
-        if len(self.records) <= self.last_offset - self.first_offset:
-            self.chosen = {
-                offset: GAP for offset in range(self.first_offset, self.last_offset + 1) if offset not in self.records
-            }
 
     @property
     def settled(self) -> bool:
-        """Return whether every offset has its result."""
         return not (self.undecided or self.chosen or self.in_flight or self.in_transactions)
 
     def choose(self, offset: int, outcome: Outcome) -> None:
@@ -236,11 +232,6 @@ class Delivery:
         self.chosen.update(dict.fromkeys(self.undecided, outcome))
         self.undecided.clear()
 
-    def release_range(self) -> None:
-        """Release the whole range. It was acquired and never handed out."""
-        self.chosen = dict.fromkeys(range(self.first_offset, self.last_offset + 1), NEVER_BEGUN)
-        self.undecided.clear()
-
     def take_chosen(self) -> list["OutcomeRun"]:
         """The chosen outcomes as acknowledgements to send: one for each run of offsets with the same outcome."""
         chosen, self.chosen = self.chosen, {}
@@ -260,7 +251,8 @@ class Delivery:
 
     def held_runs(self) -> list[tuple[int, int]]:
         """The runs of offsets whose locks the consumer needs, as (first, last)."""
-        return list(runs(sorted((self.undecided | set(self.chosen) | self.in_transactions) - self.lost)))
+        held = self.undecided.union(self.chosen, self.in_transactions) - self.lost
+        return [(first, last) for first, last, _ in outcome_runs(dict.fromkeys(held, RENEW))]
 
     def hand_out_again(self, first_offset: int, last_offset: int) -> list[Record]:
         """The user renewed these records: they need another outcome."""
@@ -325,39 +317,34 @@ class Acquired(Protocol):
     def delivery_count(self) -> int: ...
 
 
-def acknowledgement_of(delivery: Acquired, first_offset: int, last_offset: int, outcome: Outcome) -> Acknowledgement:
-    return Acknowledgement(
-        topic=delivery.topic,
-        topic_id=delivery.topic_id or None,
-        partition=delivery.partition,
-        first_offset=first_offset,
-        last_offset=last_offset,
-        delivery_count=delivery.delivery_count,
-        type=outcome.type,
-        reason=None if outcome.reason is None else Reason(outcome.reason),
-        delay_ms=outcome.delay_ms,
-        begun=outcome.begun,
-    )
-
-
+@dataclass(eq=False)
 class Sent:
     """One acknowledgement on its way to the service: a run of offsets with one outcome. `last_offset` is inclusive."""
 
-    __slots__ = ("acquired", "first_offset", "give_up_at", "in_doubt", "last_offset", "outcome", "refusals")
-
-    def __init__(self, acquired: Acquired, first_offset: int, last_offset: int, outcome: Outcome) -> None:
-        self.acquired = acquired
-        self.first_offset = first_offset
-        self.last_offset = last_offset
-        self.outcome = outcome
-        self.give_up_at: float | None = None
-        """When a result that stays unknown counts as a failure; None: it has not been unknown yet."""
-        self.in_doubt = False
-        """Whether it was sent before and its answer was lost: the service may have applied it."""
-        self.refusals = 0
+    delivery: Acquired
+    first_offset: int
+    last_offset: int
+    outcome: Outcome
+    give_up_at: float | None = None
+    """When a result that stays unknown counts as a failure; None: it has not been unknown yet."""
+    in_doubt: bool = False
+    """Whether it was sent before and its answer was lost: the service may have applied it."""
+    refusals: int = 0
 
     def message(self) -> Acknowledgement:
-        return acknowledgement_of(self.acquired, self.first_offset, self.last_offset, self.outcome)
+        delivery, outcome = self.delivery, self.outcome
+        return Acknowledgement(
+            topic=delivery.topic,
+            topic_id=delivery.topic_id or None,
+            partition=delivery.partition,
+            first_offset=self.first_offset,
+            last_offset=self.last_offset,
+            delivery_count=delivery.delivery_count,
+            type=outcome.type,
+            reason=None if outcome.reason is None else Reason(outcome.reason),
+            delay_ms=outcome.delay_ms,
+            begun=outcome.begun,
+        )
 
     @property
     def finished_before(self) -> bool:
@@ -372,15 +359,12 @@ class Sent:
         return self.in_doubt and self.outcome.type == "release" and not self.outcome.delay_ms
 
 
+@dataclass(eq=False)
 class OutcomeRun(Sent):
     """An acknowledgement of a consumer: of a part of a delivery."""
 
-    __slots__ = ("delivery", "span")
-
-    def __init__(self, delivery: Delivery, first_offset: int, last_offset: int, outcome: Outcome) -> None:
-        super().__init__(delivery, first_offset, last_offset, outcome)
-        self.delivery = delivery
-        self.span: tracing.Span = None
+    delivery: Delivery
+    span: tracing.Span = None
 
     def start_span(self) -> None:
         """Start the span `settle`, which ends with the result."""
@@ -399,30 +383,8 @@ class OutcomeRun(Sent):
         return super().finished_before and self.first_offset not in self.delivery.lost
 
     def failure(self, code: str, detail: str, retriable: bool) -> AcknowledgementFailure:
-        return AcknowledgementFailure(
-            self.delivery.topic,
-            self.delivery.partition,
-            self.first_offset,
-            self.last_offset,
-            self.outcome.type,
-            code,
-            detail,
-            retriable,
-        )
-
-
-def runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Cut ascending offsets into runs without holes, as (first, last)."""
-    first = last = -2
-    for offset in offsets:
-        if offset == last + 1 and first >= 0:
-            last = offset
-            continue
-        if first >= 0:
-            yield first, last
-        first = last = offset
-    if first >= 0:
-        yield first, last
+        place = self.delivery.topic, self.delivery.partition, self.first_offset, self.last_offset
+        return AcknowledgementFailure(*place, self.outcome.type, code, detail, retriable)
 
 
 def outcome_runs(chosen: dict[int, Outcome]) -> list[tuple[int, int, Outcome]]:

@@ -54,16 +54,14 @@ class Fetched(NamedTuple):
     repeated: bool
 
 
+@dataclasses.dataclass(slots=True)
 class _Unanswered:
     """A fetch that has no answer yet: not sent, under way, or its answer was lost."""
 
-    __slots__ = ("acknowledgements", "attempts", "fetch_id", "under_way")
-
-    def __init__(self, fetch_id: str) -> None:
-        self.fetch_id = fetch_id
-        self.acknowledgements: list[OutcomeRun] = []
-        self.attempts = 0
-        self.under_way = False
+    fetch_id: str
+    acknowledgements: list[OutcomeRun] = dataclasses.field(default_factory=list)
+    attempts: int = 0
+    under_way: bool = False
 
 
 class Fetching:
@@ -117,7 +115,6 @@ class Fetching:
 
     @property
     def unanswered_acknowledgements(self) -> list[OutcomeRun]:
-        """The acknowledgements that an unanswered fetch carried."""
         return [] if self._unanswered is None else self._unanswered.acknowledgements
 
     def take_unanswered_acknowledgements(self) -> list[OutcomeRun]:
@@ -134,7 +131,6 @@ class Fetching:
         self._refresh_at = min(self._refresh_at, time.monotonic() + seconds)
 
     def carry(self, acknowledgements: Sequence[OutcomeRun]) -> None:
-        """Have the next fetch carry acknowledgements."""
         self._next().acknowledgements += acknowledgements
 
     def _next(self) -> _Unanswered:

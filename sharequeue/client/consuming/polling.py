@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
 from sharequeue.client.consuming.deliveries import Delivery, Record
@@ -28,6 +29,7 @@ SAID_AFTER_S: Final = 5.0
 """A service that does not answer for so long is logged, once."""
 
 
+@dataclass(eq=False)
 class Polling:
     """The fetches of one consumer. One call of `fetch` at a time.
 
@@ -36,19 +38,16 @@ class Polling:
         patience_s: how long failures that may pass are waited out; inf: always.
     """
 
-    def __init__(
-        self, fetching: Fetching, settling: Settling, renewing: Renewing, ready: deque[Record], patience_s: float
-    ) -> None:
-        self._fetching = fetching
-        self._settling = settling
-        self._renewing = renewing
-        self._ready = ready
-        self._patience_s = patience_s
-        self._failing_since: float | None = None
-        self._said = False
-        """Whether it is logged that the service does not answer."""
-        self.membership: Membership | None = None
-        """Set when the consumer subscribes."""
+    _fetching: Fetching
+    _settling: Settling
+    _renewing: Renewing
+    _ready: deque[Record]
+    _patience_s: float
+    _failing_since: float | None = None
+    _said: bool = False
+    """Whether it is logged that the service does not answer."""
+    membership: Membership | None = None
+    """Set when the consumer subscribes."""
 
     @property
     def failing(self) -> bool:

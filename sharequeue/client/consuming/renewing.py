@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from sharequeue.client.consuming.acknowledging import APPLIED, IGNORED, Acknowledging
@@ -27,6 +28,7 @@ TOGETHER_S: Final = 0.2
 NEVER: Final = math.inf
 
 
+@dataclass(eq=False)
 class Renewing:
     """Renews locks in the background.
 
@@ -36,25 +38,16 @@ class Renewing:
         give_back: called then. Releases what the program has not begun, before its locks end: so that is no attempt.
     """
 
-    def __init__(
-        self,
-        acknowledging: Acknowledging,
-        held: dict[Delivery, None],
-        max_idle_s: float,
-        give_back: Callable[[], None],
-        *,
-        enabled: bool,
-    ) -> None:
-        self._acknowledging = acknowledging
-        self._held = held
-        self._max_idle_s = max_idle_s
-        self._give_back = give_back
-        self._enabled = enabled
-        self._allowed: bool | None = None
-        self._used_at = time.monotonic()
-        self._timer: asyncio.Handle | None = None
-        self._timer_at = NEVER
-        self._task: asyncio.Task[None] | None = None
+    _acknowledging: Acknowledging
+    _held: dict[Delivery, None]
+    _max_idle_s: float
+    _give_back: Callable[[], None]
+    _enabled: bool
+    _allowed: bool | None = None
+    _used_at: float = field(default_factory=time.monotonic)
+    _timer: asyncio.Handle | None = None
+    _timer_at: float = NEVER
+    _task: asyncio.Task[None] | None = None
 
     def used(self) -> None:
         """The program used the consumer."""
@@ -67,7 +60,6 @@ class Renewing:
         self._arm(delivery.renew_at)
 
     async def close(self) -> None:
-        """Stop renewing."""
         self._enabled = False
         if self._timer is not None:
             self._timer.cancel()

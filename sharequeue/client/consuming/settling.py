@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from sharequeue import background
 from sharequeue.client.consuming.acknowledging import Acknowledging, Committed, Settled, in_one_call
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, releases
 from sharequeue.client.consuming.fetching import MISSING_TOPIC, Fetching
@@ -121,10 +122,7 @@ class Settling:
         self, acknowledgements: list[OutcomeRun], callback: CommitCallback | None, deadline_s: float | None = None
     ) -> None:
         """As `send`, in a task. The callback gets the result; without one, `on_acknowledged`."""
-        commit = self._commit_in_background(acknowledgements, callback, deadline_s)
-        task = asyncio.get_running_loop().create_task(commit)
-        self._commits.add(task)
-        task.add_done_callback(self._commits.discard)
+        background.start(self._commits, self._commit_in_background(acknowledgements, callback, deadline_s))
 
     async def _commit_in_background(
         self, acknowledgements: list[OutcomeRun], callback: CommitCallback | None, deadline_s: float | None
@@ -177,6 +175,4 @@ class Settling:
                 return
             raise
         for batch in () if answer is None else answer.batches:
-            delivery = Delivery(batch)
-            delivery.release_range()
-            self.hold(delivery)
+            self.hold(Delivery(batch))

@@ -150,7 +150,7 @@ class ShareConsumer(Closing, Generic[V]):
         self._fetching = Fetching(self._client, group, asked, decode)
         acknowledging = Acknowledging(self._client, group, self.member_id, answer_s)
         self._settling = Settling(acknowledging, self._fetching, self._ready, answer_s, on_acknowledged)
-        self._renewing = Renewing(acknowledging, self._settling.held, idle_s, self._give_back, enabled=renew)
+        self._renewing = Renewing(acknowledging, self._settling.held, idle_s, self._give_back, renew)
         self._polling = Polling(self._fetching, self._settling, self._renewing, self._ready, self._patience_s)
         self._under_way: asyncio.Timeout | None = None
         """Of the poll that is under way; `stop` ends it."""
