@@ -35,7 +35,6 @@ class Breaker:
 
     @property
     def open(self) -> bool:
-        """Tell whether the task is slowed down."""
         return 0 < self._limit <= self._count
 
     def note(self, verdict: Verdict) -> bool:

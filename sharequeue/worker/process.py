@@ -1,11 +1,12 @@
 """One process of a worker: the program's event loop, the thread of queues, signals, and the order of the end."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from sharequeue.client.loop_thread import LoopThread
@@ -136,19 +137,13 @@ def run(app: Worker, *, grace_s: float, health_port: int | None = None) -> int:
     return asyncio.run(main())
 
 
-class _signals:
+@contextlib.contextmanager
+def _signals(loop: asyncio.AbstractEventLoop, told: Callable[[], None]) -> Iterator[None]:
     """Within `with`, the two signals call a function in the event loop; those of another thread go nowhere."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, told: Callable[[], None]) -> None:
-        self._loop = loop
-        self._told = told
-        self._before: dict[signal.Signals, object] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
-                self._before[number] = signal.signal(number, lambda *_: self._loop.call_soon_threadsafe(self._told))
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+    numbers = SIGNALS if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(told)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from sharequeue import background
 from sharequeue.client import tracing
 from sharequeue.worker.job import Job
 from sharequeue.worker.outcomes import ACCEPTED, STOPPED, verdict_of
@@ -83,10 +84,7 @@ class Runner:
 
     def _start_async(self, jobs: list[Job], results: Results) -> None:
         for job in jobs:
-            task = self._loop.create_task(self._await(job, results))
-            job.cancel = task.cancel
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            job.cancel = background.start(self._tasks, self._await(job, results)).cancel
 
     async def _await(self, job: Job, results: Results) -> None:
         verdict = STOPPED  # of a task that the program itself cancels

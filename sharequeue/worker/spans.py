@@ -3,7 +3,7 @@
 import math
 import re
 from datetime import datetime, timedelta
-from typing import Final, TypedDict
+from typing import Final
 
 Span = float | str | timedelta
 """Seconds, a text, or a timedelta."""
@@ -31,19 +31,15 @@ def milliseconds(span: Span) -> int:
     return round(seconds(span) * 1000)
 
 
-class When(TypedDict, total=False):
-    """The time of a record that is sent later, as Producer takes it."""
+def when(delay: Span | None, at: datetime | None) -> dict[str, int]:
+    """Return the time of a record that is sent later, as Producer takes it.
 
-    delay_ms: int
-    deliver_at_ms: int
-
-
-def when(delay: Span | None, at: datetime | None) -> When:
-    """Return the time of a record. Raises: ValueError: there are two, or `at` has no time zone, or as `seconds`."""
+    Raises: ValueError: there are two, or `at` has no time zone, or as `seconds`.
+    """
     if at is None:
-        return When() if delay is None else When(delay_ms=milliseconds(delay))
+        return {} if delay is None else {"delay_ms": milliseconds(delay)}
     if delay is not None:
         raise ValueError("give delay or at, and not both")
     if at.tzinfo is None:
         raise ValueError(f"{at} has no time zone: write datetime(…, tzinfo=ZoneInfo('Europe/Berlin'))")
-    return When(deliver_at_ms=round(at.timestamp() * 1000))
+    return {"deliver_at_ms": round(at.timestamp() * 1000)}
