@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharequeue.client import ValueTooDeep, ValueUndecodable
-from sharequeue.client.consuming.deliveries import Delivery
-from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch
+from sharequeue.protocol.messages.records import ConsumerRecord
 from sharequeue_http.forms import nesting
 from tests.core.cpu import times_as_much
+from tests.fetched import delivery_of
 
 DEEP = 100_000
 
@@ -84,19 +84,7 @@ def test_depth_of_a_megabyte_is_counted_in_linear_time(shape: str) -> None:
 )
 def test_a_value_that_python_has_not_is_a_named_error_of_its_record(text: bytes, kind: type[ValueError]) -> None:
     message = ConsumerRecord(offset=7, timestamp_ms=0, value=msgspec.Raw(text))
-    batch = FetchedBatch(
-        topic="t",
-        topic_id="id",
-        partition=3,
-        first_offset=7,
-        last_offset=7,
-        delivery_count=1,
-        lock_expires_at_ms=0,
-        lock_duration_ms=30_000,
-        attempt=1,
-        records=[message],
-    )
-    record = Delivery(batch).records[7]
+    record = delivery_of(7, 7, [message], partition=3).records[7]
     with pytest.raises(kind, match=r"^the value of t-3 offset 7 cannot be decoded: .*; its bytes are in Record\.json$"):
         record.value  # noqa: B018 - reading it is what fails
     assert record.json == text

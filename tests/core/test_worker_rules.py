@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from sharequeue.client import Record
-from sharequeue.client.consuming.deliveries import Delivery
 from sharequeue.client.consuming.values import DoesNotFit
-from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch
+from sharequeue.protocol.messages.records import ConsumerRecord
 from sharequeue.worker import Context, Reject, Retry, Snooze, Worker, group_rules
 from sharequeue.worker.judging import MISMATCHES, SLOW_S, WINDOW, Breaker, Mismatches
 from sharequeue.worker.outcomes import ACCEPTED, REJECT, RELEASE, Verdict, does_not_fit, verdict_of
 from sharequeue.worker.payloads import signature_of
 from sharequeue.worker.spans import seconds, when
+from tests.fetched import delivery_of
 
 PAGE = Path(__file__).parents[2] / "docs/worker.md"
 
@@ -98,11 +98,7 @@ def record(value: bytes | None = None, raw: bytes | None = None) -> Record:
         message.value = msgspec.Raw(value)
     if raw is not None:
         message.value_base64 = raw
-    batch = FetchedBatch(
-        topic="t", topic_id="", partition=0, first_offset=0, last_offset=0, delivery_count=1, attempt=1,
-        lock_duration_ms=30_000, lock_expires_at_ms=0, records=[message],
-    )  # fmt: skip
-    return Delivery(batch).records[0]
+    return delivery_of(0, 0, [message]).records[0]
 
 
 def order(payload: Order) -> None: ...

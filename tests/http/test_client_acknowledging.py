@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 
 from sharequeue.client import (
@@ -12,11 +11,11 @@ from sharequeue.client import (
     IllegalState,
 )
 from sharequeue.client.consuming.acknowledging import Settled
-from sharequeue.client.consuming.deliveries import Delivery
 from sharequeue.client.consuming.outcomes import ACCEPT
 from sharequeue.protocol.messages.problems import AcknowledgementResult
-from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch
+from sharequeue.protocol.messages.records import ConsumerRecord
 from sharequeue.stack.stack import Stack
+from tests.fetched import delivery_of
 from tests.http.client_calls import (
     NOTHING_MS,
     ask,
@@ -160,19 +159,8 @@ async def test_acknowledgements_go_in_as_many_calls_as_they_need(stack: Stack, n
 
 
 def test_acknowledgements_are_sent_once_per_run_of_offsets() -> None:
-    batch = FetchedBatch(
-        topic="t",
-        topic_id="id",
-        partition=0,
-        first_offset=10,
-        last_offset=19,
-        delivery_count=2,
-        lock_expires_at_ms=0,
-        lock_duration_ms=30_000,
-        attempt=1,
-        records=[ConsumerRecord(offset=offset, timestamp_ms=0) for offset in range(10, 20) if offset not in (14, 15)],
-    )
-    delivery = Delivery(batch)
+    records = [ConsumerRecord(offset=offset, timestamp_ms=0) for offset in range(10, 20) if offset not in (14, 15)]
+    delivery = delivery_of(10, 19, records, delivery_count=2)
     delivery.choose_all(ACCEPT)
     assert [(run.first_offset, run.last_offset, run.outcome.type) for run in delivery.take_chosen()] == [
         (10, 13, "accept"),
@@ -180,7 +168,7 @@ def test_acknowledgements_are_sent_once_per_run_of_offsets() -> None:
         (16, 19, "accept"),
     ]
     assert delivery.in_flight == 3
-    dense = Delivery(msgspec.structs.replace(batch, last_offset=13, records=batch.records[:4]))  # type: ignore[index]
+    dense = delivery_of(10, 13, records[:4], delivery_count=2)
     dense.choose_all(ACCEPT)
     (run,) = dense.take_chosen()
     message = run.message()
@@ -285,19 +273,7 @@ async def test_acknowledgements_that_travel_with_a_poll_report_to_their_callback
 
 
 def test_an_unknown_outcome_is_retried_until_the_timeout() -> None:
-    batch = FetchedBatch(
-        topic="t",
-        topic_id="id",
-        partition=0,
-        first_offset=0,
-        last_offset=1,
-        delivery_count=1,
-        lock_expires_at_ms=0,
-        lock_duration_ms=30_000,
-        attempt=1,
-        records=[],
-    )
-    delivery = Delivery(batch)
+    delivery = delivery_of(0, 1)
     pending = delivery.take_chosen()
     unknown = AcknowledgementResult(
         status="unknown", code="REQUEST_TIMED_OUT", kafka_code=7, detail="who knows", retriable=True
@@ -307,7 +283,7 @@ def test_an_unknown_outcome_is_retried_until_the_timeout() -> None:
     assert not delivery.settled
     assert settled.add(pending, [AcknowledgementResult(status="applied")], patience_s=60) == []
     assert (settled.committed, settled.failures, delivery.settled) == ({("t", 0): 2}, [], True)
-    late = Delivery(batch)
+    late = delivery_of(0, 1)
     assert settled.add(late.take_chosen(), [unknown], patience_s=0) == []
     (failure,) = settled.take().failures
     assert (failure.first_offset, failure.last_offset, failure.retriable) == (0, 1, True)

@@ -6,27 +6,15 @@ from msgspec import Raw
 from sharequeue.client import ValueUndecodable
 from sharequeue.client.consuming.deliveries import Delivery, give_back, releases
 from sharequeue.client.consuming.outcomes import ACCEPT
-from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch
+from sharequeue.protocol.messages.records import ConsumerRecord
+from tests.fetched import delivery_of
 
 
 def delivery() -> Delivery:
     """Five records, the second of which has a number that Python has not."""
     values = (b"0", b"1e400", b"2", b"3", b"4")
-    batch = FetchedBatch(
-        topic="t",
-        topic_id="id",
-        partition=0,
-        first_offset=0,
-        last_offset=4,
-        delivery_count=1,
-        lock_expires_at_ms=0,
-        lock_duration_ms=30_000,
-        attempt=1,
-        records=[
-            ConsumerRecord(offset=offset, timestamp_ms=0, value=Raw(value)) for offset, value in enumerate(values)
-        ],
-    )
-    return Delivery(batch)
+    records = [ConsumerRecord(offset=offset, timestamp_ms=0, value=Raw(value)) for offset, value in enumerate(values)]
+    return delivery_of(0, 4, records)
 
 
 @pytest.mark.parametrize(
