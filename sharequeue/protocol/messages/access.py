@@ -4,17 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from sharequeue.protocol.messages.fields import (
-    Count,
-    NextPageToken,
-    PageSize,
-    PageToken,
-    PlainText,
-    Request,
-    Response,
-    TimestampMs,
-    at_most,
-)
+from sharequeue.protocol.messages import fields
+from sharequeue.protocol.messages.fields import Request, Response, at_most
 from sharequeue.protocol.types import MAX_NAME_LENGTH, MAX_PAGE_SIZE
 from sharequeue_http.forms.mistakes import MUST
 
@@ -30,7 +21,7 @@ PrincipalName = Annotated[
     ),
 ]
 KeyId = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{16}$", "maxLength": 16})]
-ResourceName = Annotated[PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+ResourceName = Annotated[fields.PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 ResourceTypeName = Annotated[
     Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"],
     Meta(title="ResourceType", description="The kind of the things that a right covers."),
@@ -53,9 +44,9 @@ class CreateKeyRequest(Request):
 
     principal: PrincipalName
     """Whom the key names: `User:orders-team`. A principal exists by its keys and rights alone."""
-    expires_at_ms: TimestampMs | None = None
+    expires_at_ms: fields.TimestampMs | None = None
     """When the key ends. Without it, it holds until it is revoked."""
-    description: Annotated[PlainText, Meta(max_length=200)] = ""
+    description: Annotated[fields.PlainText, Meta(max_length=200)] = ""
     """What the key is for, in words."""
 
 
@@ -68,13 +59,13 @@ class KeyDescription(Response):
     """Whom the key names."""
     description: str
     """What the key is for, as it was said when the key was made."""
-    created_at_ms: TimestampMs
+    created_at_ms: fields.TimestampMs
     """When the key was made."""
-    expires_at_ms: TimestampMs | None = None
+    expires_at_ms: fields.TimestampMs | None = None
     """When the key ends; absent: it holds until it is revoked."""
-    revoked_at_ms: TimestampMs | None = None
+    revoked_at_ms: fields.TimestampMs | None = None
     """When the key was revoked; absent: it was not."""
-    last_used_at_ms: TimestampMs | None = None
+    last_used_at_ms: fields.TimestampMs | None = None
     """The last use, exact to ten minutes; absent: none is known."""
 
 
@@ -87,7 +78,7 @@ class CreatedKey(Response):
     """The id of the key, by which it is revoked."""
     principal: str
     """Whom the key names."""
-    expires_at_ms: TimestampMs | None = None
+    expires_at_ms: fields.TimestampMs | None = None
     """When the key ends; absent: it holds until it is revoked."""
 
 
@@ -96,9 +87,9 @@ class ListKeysQuery(Request):
 
     principal: PrincipalName | None = None
     """Only the keys that name this one."""
-    page_size: PageSize = 100
+    page_size: fields.PageSize = 100
     """The most keys of the page."""
-    page_token: PageToken | None = None
+    page_token: fields.PageToken | None = None
 
 
 class KeyList(Response):
@@ -106,7 +97,7 @@ class KeyList(Response):
 
     keys: Annotated[list[KeyDescription], at_most(MAX_PAGE_SIZE)]
     """The keys of the page, by id."""
-    next_page_token: NextPageToken | None = None
+    next_page_token: fields.NextPageToken | None = None
 
 
 class RotateKeyRequest(Request):
@@ -114,21 +105,21 @@ class RotateKeyRequest(Request):
 
     overlap_ms: Annotated[int, Meta(ge=0, le=2_592_000_000, extra_json_schema={"format": "int64"})] = 86_400_000
     """How long the old key still holds: a day, at most 30 days."""
-    expires_at_ms: TimestampMs | None = None
+    expires_at_ms: fields.TimestampMs | None = None
     """When the new key ends."""
 
 
 class RevokeKeysRequest(Request):
     """Revoke every key that was made before a time, as after a backup was restored."""
 
-    made_before_ms: TimestampMs
+    made_before_ms: fields.TimestampMs
     """Keys that were made earlier are revoked."""
 
 
 class RevokedKeys(Response):
     """The outcome of a revocation of many keys."""
 
-    revoked_count: Count
+    revoked_count: fields.Count
     """How many keys held until now."""
 
 

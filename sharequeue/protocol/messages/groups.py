@@ -4,28 +4,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from sharequeue.protocol.messages.fields import (
-    AnyInt64,
-    ConfigNames,
-    ConfigValues,
-    Count,
-    EnforcedTopicName,
-    MemberId,
-    NextPageToken,
-    Offset,
-    PageSize,
-    PageToken,
-    PartitionIndex,
-    PartitionIndexes,
-    PartitionNumber,
-    PlainText,
-    Request,
-    Response,
-    TopicId,
-    TopicName,
-    at_most,
-    word,
-)
+from sharequeue.protocol.messages import fields
+from sharequeue.protocol.messages.fields import Request, Response, at_most, word
 from sharequeue.protocol.messages.problems import PartitionError
 from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue.protocol.types import (
@@ -51,14 +31,14 @@ class ShareGroupHeartbeatRequest(Request):
     Without `rack_id` or `subscribed_topic_names` these are unchanged. A member that joins must name topics.
     """
 
-    member_id: MemberId
+    member_id: fields.MemberId
     """The name of the member within the group, chosen by it: 1 to 36 characters, such as a UUID."""
     member_epoch: Annotated[int, Meta(ge=-1, le=MAX_INT32, extra_json_schema={"format": "int32"})] = 0
     """0 joins, or joins again after UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH; −1 leaves; else the epoch of the last
     answer."""
-    rack_id: Annotated[PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
+    rack_id: Annotated[fields.PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)] | None = None
     """Where the member runs, up to 249 characters. Absent: unchanged."""
-    subscribed_topic_names: Annotated[list[EnforcedTopicName], Meta(max_length=MAX_TOPICS_NAMED)] | None = None
+    subscribed_topic_names: Annotated[list[fields.EnforcedTopicName], Meta(max_length=MAX_TOPICS_NAMED)] | None = None
     """The topics that the member subscribes to, at most 1,000. **Absent: unchanged. An empty list unsubscribes from
     all.** A member that joins names one at least."""
 
@@ -68,8 +48,8 @@ class AssignedPartitions(Response):
 
     topic: str
     """The name of a topic that the member subscribes to."""
-    topic_id: TopicId
-    partitions: list[PartitionIndex]
+    topic_id: fields.TopicId
+    partitions: list[fields.PartitionIndex]
     """Numbers of the partitions that the member should fetch, ascending."""
 
 
@@ -85,7 +65,7 @@ class FetchingMember(Response):
 
     member_id: str
     """The name that its calls give. A member without one is not listed."""
-    seconds_ago: Count
+    seconds_ago: fields.Count
     """Whole seconds since its last call, about one second late."""
     client_host: str | None = None
     """The address that its fetches or its stream come from; behind a proxy, the proxy's. Absent without one of them."""
@@ -94,19 +74,19 @@ class FetchingMember(Response):
 class GroupWork(Response):
     """The work of a group now, in all of its topics."""
 
-    ready: AnyInt64
+    ready: fields.AnyInt64
     """How many records wait for a worker: neither held, delayed nor dying."""
-    held: AnyInt64
+    held: fields.AnyInt64
     """How many records members hold."""
-    delayed: AnyInt64
+    delayed: fields.AnyInt64
     """How many records wait for the end of a delay."""
-    dying: AnyInt64
+    dying: fields.AnyInt64
     """How many records have dead letters that are being written."""
-    open_dead_letters: AnyInt64
+    open_dead_letters: fields.AnyInt64
     """How many dead letters were neither redriven, dropped, finished nor removed."""
-    workers: Count
+    workers: fields.Count
     """How many named members called any gateway in the last minute, joined or not."""
-    oldest_ready_age_ms: AnyInt64 | None = None
+    oldest_ready_age_ms: fields.AnyInt64 | None = None
     """The age of the oldest record that waits for a worker, up to ten seconds late. Absent without one."""
     partial: bool = False
     """True: a gateway did not answer within two seconds. What is held, delayed or dying there counts as ready."""
@@ -117,9 +97,9 @@ class HeartbeatResult(Response):
 
     member_id: str
     """The member that sent the heartbeat, as it named itself."""
-    member_epoch: Count
+    member_epoch: fields.Count
     """Send it with the next heartbeat. −1 after the member left."""
-    heartbeat_interval_ms: Count
+    heartbeat_interval_ms: fields.Count
     """Send the next heartbeat after this many milliseconds."""
     assignment: MemberAssignment | None = None
     """The partitions that the member should fetch from now on. **Absent: no change.** An empty list: none."""
@@ -159,8 +139,8 @@ class ListShareGroupsQuery(Request):
     """Only groups in these states: `Empty`, `Stable` or `Dead`, several separated by commas."""
     work: bool = False
     """True: with what each group has to do now. A page then has at most 100 groups."""
-    page_size: PageSize = 1000
-    page_token: PageToken | None = None
+    page_size: fields.PageSize = 1000
+    page_token: fields.PageToken | None = None
 
 
 class ShareGroupListing(Response):
@@ -183,15 +163,15 @@ class ShareGroupList(Response):
 
     groups: Annotated[list[ShareGroupListing], at_most(MAX_PAGE_SIZE)]
     """At most `page_size` groups, by id."""
-    next_page_token: NextPageToken | None = None
+    next_page_token: fields.NextPageToken | None = None
 
 
 class DescribeShareGroupQuery(Request):
     """A page of the members."""
 
-    page_size: PageSize = 1000
+    page_size: fields.PageSize = 1000
     """How many members a page has at most. A page is shorter if its members have many names and partitions."""
-    page_token: PageToken | None = None
+    page_token: fields.PageToken | None = None
 
 
 class ShareGroupMember(Response):
@@ -199,7 +179,7 @@ class ShareGroupMember(Response):
 
     member_id: str
     """The name of the member within the group. The list is in the order of these."""
-    member_epoch: Count
+    member_epoch: fields.Count
     """The epoch of the member's last heartbeat that was accepted."""
     client_id: str
     """The header `Client-Id` of its heartbeats, or else their `User-Agent`."""
@@ -220,17 +200,17 @@ class ShareGroupDescription(Response):
     """The id of the group, as the path names it."""
     state: GroupStateName
     """`Stable` with members, `Empty` without any."""
-    group_epoch: Count
+    group_epoch: fields.Count
     """It rises with each change of the members or of their subscriptions."""
-    assignment_epoch: Count
+    assignment_epoch: fields.Count
     """The group epoch that the present assignment was made for."""
     assignor_name: str
     """The rule that divides the partitions: `simple`."""
-    member_count: Count
+    member_count: fields.Count
     """How many members the group has on all pages."""
     members: Annotated[list[ShareGroupMember], at_most(MAX_PAGE_SIZE)]
     """One page of the members, by id."""
-    next_page_token: NextPageToken | None = None
+    next_page_token: fields.NextPageToken | None = None
     paused: bool = False
     """True: its fetches acquire nothing (`share.paused`)."""
     work: GroupWork | None = None
@@ -260,9 +240,9 @@ ShareGroupConfigResponse = Annotated[
 class Clamped(Response):
     """A value of a group that lies outside the bounds in force, and what counts in its place."""
 
-    stored: AnyInt64
+    stored: fields.AnyInt64
     """The value that the group was given."""
-    used: AnyInt64
+    used: fields.AnyInt64
     """The value in force."""
     bound: str
     """The name of the setting that keeps the stored value from being used."""
@@ -271,7 +251,7 @@ class Clamped(Response):
 class ShareGroupServiceConfig(Response):
     """The service-wide settings of groups, and what they make of this group's."""
 
-    service: dict[str, AnyInt64]
+    service: dict[str, fields.AnyInt64]
     """The settings of the group coordinator that begin with `group.share.`, by name: defaults of what a group says
     nothing about, and bounds of what it says."""
     clamped: dict[str, Clamped] = {}
@@ -281,9 +261,9 @@ class ShareGroupServiceConfig(Response):
 class UpdateShareGroupConfigRequest(Request):
     """The settings that change, and those that go back to their defaults."""
 
-    config: ConfigValues = {}
+    config: fields.ConfigValues = {}
     """Settings by name that change; all values are text (`"share.record.lock.duration.ms":"60000"`). Others stay."""
-    reset: ConfigNames = []
+    reset: fields.ConfigNames = []
     """Names of settings that go back to their defaults, at most 100."""
 
 
@@ -293,7 +273,7 @@ class UpdateShareGroupConfigRequest(Request):
 class Holding(Response):
     """Retention spares the records of a partition that the group has not finished."""
 
-    expires_at_ms: AnyInt64 | None = None
+    expires_at_ms: fields.AnyInt64 | None = None
     """When this ends if the group is not used before, in milliseconds since the epoch. Absent: never."""
 
 
@@ -301,26 +281,26 @@ class GroupPartitionOffset(Response):
     """The place that a group has reached in one partition. −1: unknown, because the share-partition was never loaded or
     its state could not be read."""
 
-    partition: PartitionNumber
-    start_offset: AnyInt64
+    partition: fields.PartitionNumber
+    start_offset: fields.AnyInt64
     """All records before it are finished. −1 is unknown: the share-partition was never loaded."""
-    log_end_offset: AnyInt64
+    log_end_offset: fields.AnyInt64
     """One above the last record's offset. −1 is unknown."""
-    leader_epoch: Count
+    leader_epoch: fields.Count
     """The epoch of the last leader that wrote state. It rises with each new leader."""
-    lag: AnyInt64
+    lag: fields.AnyInt64
     """How many records the group has not finished, held and delayed ones included. −1 is unknown."""
     holding: Holding | None = None
     """Absent if retention does not spare the records that the group has not finished."""
-    removed_unfinished: Count = 0
+    removed_unfinished: fields.Count = 0
     """How many offsets retention has removed although the group had not finished them. Finished ones behind the first
     unfinished one are counted too."""
-    open_dead_letters: Count = 0
+    open_dead_letters: fields.Count = 0
     """How many records of the partition are dead letters that were neither redriven nor removed since."""
-    last_stable_offset: AnyInt64 = -1
+    last_stable_offset: fields.AnyInt64 = -1
     """The first offset of the oldest open transaction, or the log end. A `read_committed` group receives no record from
     there on. −1 is unknown."""
-    stable_lag: AnyInt64 = -1
+    stable_lag: fields.AnyInt64 = -1
     """As `lag`, but counted up to the last stable offset. −1 is unknown."""
 
 
@@ -329,7 +309,7 @@ class GroupTopicOffsets(Response):
 
     topic: str
     """The name of a topic that the group has fetched from."""
-    topic_id: TopicId
+    topic_id: fields.TopicId
     partitions: list[GroupPartitionOffset]
     """The offsets of each partition that the group has used, by number."""
 
@@ -337,9 +317,9 @@ class GroupTopicOffsets(Response):
 class ListOffsetsQuery(Request):
     """A page of the partitions."""
 
-    page_size: PageSize = 1000
+    page_size: fields.PageSize = 1000
     """How many partitions a page has at most, from 1 to 10,000."""
-    page_token: PageToken | None = None
+    page_token: fields.PageToken | None = None
 
 
 class ShareGroupOffsets(Response):
@@ -347,17 +327,17 @@ class ShareGroupOffsets(Response):
 
     topics: list[GroupTopicOffsets]
     """The topics that the group has offsets in, by name. The partitions of a topic may be on several pages."""
-    next_page_token: NextPageToken | None = None
+    next_page_token: fields.NextPageToken | None = None
 
 
 class ResetTopic(Request):
     """All partitions of a topic, or some of them. `offset` replaces the request's, for `to: offset`."""
 
-    topic: TopicName
+    topic: fields.TopicName
     """The name of a topic that exists. The group need not have fetched from it."""
-    partitions: PartitionIndexes | None = None
+    partitions: fields.PartitionIndexes | None = None
     """Numbers of partitions. Absent: all partitions of the topic."""
-    offset: Offset | None = None
+    offset: fields.Offset | None = None
     """The start offset for these partitions, in place of the request's. For `to: offset` alone."""
 
 
@@ -373,7 +353,7 @@ class ResetShareGroupOffsetsRequest(Request):
     """Where the group begins next."""
     topics: Annotated[list[ResetTopic], Meta(min_length=1, max_length=MAX_TOPICS_NAMED)] | None = None
     """The topics to reset, at most 1,000. Absent: all in which the group has offsets; then the group must exist."""
-    offset: Offset | None = None
+    offset: fields.Offset | None = None
     """The start offset, moved into the log if it lies outside. For `to: offset` alone."""
     datetime: Annotated[str, Meta(max_length=MAX_DATETIME_LENGTH)] | None = None
     """The time to begin at, for `to: datetime` alone: ISO 8601, such as `2026-01-31T12:00:00Z`, UTC if it names no
@@ -387,8 +367,8 @@ class ResetShareGroupOffsetsRequest(Request):
 class ResetPartition(Response):
     """The new start of a group in one partition."""
 
-    partition: PartitionNumber
-    start_offset: Offset
+    partition: fields.PartitionNumber
+    start_offset: fields.Offset
     """The offset that the group begins at next."""
 
 
@@ -397,7 +377,7 @@ class ResetTopicOffsets(Response):
 
     topic: str
     """The name of a topic whose offsets were reset."""
-    topic_id: TopicId
+    topic_id: fields.TopicId
     partitions: list[ResetPartition]
     """The new start of each partition, by number."""
 
@@ -408,7 +388,7 @@ class ResetOffsetsResult(Response):
 
     topics: list[ResetTopicOffsets]
     """The new start offsets, by topic; those that it would get if `dry_run` is true."""
-    failed_count: Count
+    failed_count: fields.Count
     """How many partitions could not be reset. Repeat the call for them."""
     errors: Annotated[list[PartitionError], at_most(MAX_ERRORS)]
     """Partitions that failed, at most 50."""

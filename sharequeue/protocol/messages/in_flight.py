@@ -4,25 +4,9 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
+from sharequeue.protocol.messages import fields
 from sharequeue.protocol.messages.dead_letters import MAX_KEY_LENGTH, DeadLetter
-from sharequeue.protocol.messages.fields import (
-    AnyInt64,
-    AtLeastOne,
-    Count,
-    LockDurationMs,
-    NextPageToken,
-    Offset,
-    PageSize,
-    PageToken,
-    PartitionIndex,
-    PartitionNumber,
-    Request,
-    Response,
-    TimestampMs,
-    TopicName,
-    at_most,
-    word,
-)
+from sharequeue.protocol.messages.fields import Request, Response, at_most, word
 from sharequeue.protocol.messages.problems import PartitionError
 from sharequeue.protocol.types import (
     KEPT_REASONS,
@@ -39,17 +23,17 @@ from sharequeue.protocol.types import (
 class InFlightQuery(Request):
     """`page_size` counts partitions and batches. A partition is listed whole, so the last one may exceed the page."""
 
-    topic: TopicName | None = None
+    topic: fields.TopicName | None = None
     """Only partitions of this topic. Absent: of all topics of the group."""
-    partition: PartitionIndex | None = None
+    partition: fields.PartitionIndex | None = None
     """Only the partition with this number. It needs `topic`."""
-    offset: Offset | None = None
+    offset: fields.Offset | None = None
     """Only the range that this offset belongs to, and what is unfinished before it. It needs `partition`."""
     loaded: bool = False
     """True: only partitions that a gateway has in memory. The call loads none."""
-    page_size: PageSize = 1000
+    page_size: fields.PageSize = 1000
     """How many partitions and batches a page has; its last partition is listed whole, so a page may have more."""
-    page_token: PageToken | None = None
+    page_token: fields.PageToken | None = None
 
 
 MOST_FOUND: Final = 100
@@ -69,25 +53,25 @@ DeliveryStateName = Annotated[
 class InFlightBatch(Response):
     """A range of records with the same state, delivery count and holder."""
 
-    first_offset: Offset
+    first_offset: fields.Offset
     """The first offset of the range, included."""
-    last_offset: Offset
+    last_offset: fields.Offset
     """The last offset of the range, included."""
     delivery_state: DeliveryStateName
     """What the group does with these records. Finished ones behind the window are not listed."""
-    delivery_count: Count
+    delivery_count: fields.Count
     """How often these records were delivered to the group."""
-    attempt: Count
+    attempt: fields.Count
     """How many of these deliveries count: all but those that were never begun."""
     member_id: str | None = None
     """The member that holds the records. Absent unless they are ACQUIRED."""
-    lock_expires_at_ms: TimestampMs | None = None
+    lock_expires_at_ms: fields.TimestampMs | None = None
     """When the lock ends, in milliseconds since the epoch. Absent unless the records are ACQUIRED."""
-    available_at_ms: TimestampMs | None = None
+    available_at_ms: fields.TimestampMs | None = None
     """When the delay of a release ends, in milliseconds since the epoch. Absent without a delay."""
     reason: str | None = None
     """The reason that the last release or reject gave. Absent without one."""
-    reason_at_ms: TimestampMs | None = None
+    reason_at_ms: fields.TimestampMs | None = None
     """When it was given, in milliseconds since the epoch, rounded down to 100 ms. Absent without one."""
     earlier_reasons: Annotated[tuple[GivenReason, ...], at_most(KEPT_REASONS)] = ()
     """The last reasons of earlier deliveries, the oldest first. Absent without one, or if the records are finished."""
@@ -99,15 +83,15 @@ class InFlightBatch(Response):
 class DeadLetterStatus(Response):
     """A range on its way to the dead-letter queue that could not be written yet. The gateway tries again until it can."""  # noqa: W505
 
-    first_offset: Offset
+    first_offset: fields.Offset
     """The first offset of the range, included."""
-    last_offset: Offset
+    last_offset: fields.Offset
     """The last offset of the range, included."""
     attempts: Int32
     """How often the gateway tried to write the dead letters."""
     last_error: str
     """Why the last attempt failed, in words."""
-    next_attempt_at_ms: TimestampMs
+    next_attempt_at_ms: fields.TimestampMs
     """When the gateway tries again, in milliseconds since the epoch."""
 
 
@@ -116,14 +100,14 @@ class InFlightPartition(Response):
 
     topic: str
     """The name of the topic. The list is in the order of topics and partitions."""
-    partition: PartitionNumber
-    start_offset: Offset
+    partition: fields.PartitionNumber
+    start_offset: fields.Offset
     """All records of the group before this offset are finished."""
-    end_offset: AnyInt64
+    end_offset: fields.AnyInt64
     """The last offset that the group has acquired up to, included. Records behind it are new to the group."""
     batches: list[InFlightBatch]
     """Ranges of equal records from `start_offset` on, ascending."""
-    unfinished_before: AnyInt64 | None = None
+    unfinished_before: fields.AnyInt64 | None = None
     """How many offsets before `offset` the group has not finished. Absent without `offset`."""
     dead_letters: list[DeadLetterStatus] = []
     """Ranges whose dead letters could not be written yet. The gateway tries again until it can."""
@@ -134,7 +118,7 @@ class InFlightPartition(Response):
     limited_by: str | None = None
     """The bound that makes new records wait: the name of its setting, or `runs` or `span` of the window. Absent without
     one."""
-    removed_unread: AnyInt64 = 0
+    removed_unread: fields.AnyInt64 = 0
     """How many offsets left the log before the group got them, or while they waited for another delivery."""
 
 
@@ -145,7 +129,7 @@ class ListInFlightResponse(Response):
     """Partitions with their records in flight, by topic and number."""
     errors: Annotated[list[PartitionError], at_most(MAX_ERRORS)] = []
     """Partitions whose leader cannot answer now, at most 50."""
-    next_page_token: NextPageToken | None = None
+    next_page_token: fields.NextPageToken | None = None
 
 
 MOST_BUCKETS: Final = 1000
@@ -154,9 +138,9 @@ MOST_BUCKETS: Final = 1000
 class WindowQuery(Request):
     """A part of the window of a share-partition, in buckets of equal size."""
 
-    from_offset: Offset | None = None
+    from_offset: fields.Offset | None = None
     """The first offset. Absent: the start offset of the group."""
-    to_offset: Offset | None = None
+    to_offset: fields.Offset | None = None
     """The end (exclusive). Absent: the end of the log."""
     buckets: Annotated[int, Meta(ge=1, le=MOST_BUCKETS, extra_json_schema={"format": "int32"})] = 100
     """How many buckets the answer has at most, from 1 to 1,000."""
@@ -165,31 +149,31 @@ class WindowQuery(Request):
 class WindowBucket(Response):
     """Counts of some contiguous offsets by what the group does with them. A count of 0 is left out."""
 
-    finished: AnyInt64 = 0
+    finished: fields.AnyInt64 = 0
     """Those before the start offset."""
-    available: AnyInt64 = 0
+    available: fields.AnyInt64 = 0
     """Those to be delivered again."""
-    delayed: AnyInt64 = 0
+    delayed: fields.AnyInt64 = 0
     """Those to be delivered again after a delay."""
-    acquired: AnyInt64 = 0
+    acquired: fields.AnyInt64 = 0
     """Those that a member holds."""
-    pending: AnyInt64 = 0
+    pending: fields.AnyInt64 = 0
     """Those that a transaction decides about."""
-    archiving: AnyInt64 = 0
+    archiving: fields.AnyInt64 = 0
     """Those whose dead letters are being written."""
-    acknowledged: AnyInt64 = 0
+    acknowledged: fields.AnyInt64 = 0
     """Those that were accepted."""
-    archived: AnyInt64 = 0
+    archived: fields.AnyInt64 = 0
     """Those that are finished without being accepted."""
-    unread: AnyInt64 = 0
+    unread: fields.AnyInt64 = 0
     """Those in a gap of the window: the leader has not read yet whether there are records."""
-    new: AnyInt64 = 0
+    new: fields.AnyInt64 = 0
     """Those that the group has never got."""
     member_id: str | None = None
     """The member that holds all that is `acquired`. Absent if there are several."""
-    lock_expires_at_ms: TimestampMs | None = None
+    lock_expires_at_ms: fields.TimestampMs | None = None
     """When the first of the locks ends, in milliseconds since the epoch. Absent without one."""
-    available_at_ms: TimestampMs | None = None
+    available_at_ms: fields.TimestampMs | None = None
     """When the first of the delays ends, in milliseconds since the epoch. Absent without one."""
 
 
@@ -198,19 +182,19 @@ class Window(Response):
 
     loaded: bool
     """False: no gateway has it in memory. Then only the start offset is known, and the rest counts as `new`."""
-    start_offset: AnyInt64
+    start_offset: fields.AnyInt64
     """All records of the group before this offset are finished. −1: the group has never fetched from the partition."""
-    end_offset: AnyInt64
+    end_offset: fields.AnyInt64
     """The last offset of the window, included; before the start offset if nothing is in flight."""
-    log_start_offset: Offset
+    log_start_offset: fields.Offset
     """The first offset that the log still has."""
-    log_end_offset: Offset
+    log_end_offset: fields.Offset
     """The first offset that the log does not have yet."""
-    from_offset: Offset
+    from_offset: fields.Offset
     """The first offset of the first bucket."""
-    to_offset: Offset
+    to_offset: fields.Offset
     """The end of the last bucket, exclusive: at most the end of the log."""
-    bucket_size: AnyInt64
+    bucket_size: fields.AnyInt64
     """How many offsets a bucket has; the last one may have fewer."""
     buckets: Annotated[list[WindowBucket], at_most(MOST_BUCKETS)]
     """The buckets from `from_offset` on, without what lies behind the end of the log."""
@@ -232,14 +216,14 @@ class ChangeRecordRequest(Request):
 
     action: RecordAction
     """What becomes of the record."""
-    delivery_count: AtLeastOne
+    delivery_count: fields.AtLeastOne
     """The `delivery_count` that lookUpRecord or listInFlightRecords shows. With another one nothing is changed."""
     reason: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
     """Why, for `release` and `reject`. Absent: a `reject` of a delayed record says `rejected by hand`."""
     delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS, extra_json_schema={"format": "int32"})] | None = None
     """For `release`: how long the record is not delivered, in milliseconds. Absent: as long as the group's settings
     say."""
-    lock_duration_ms: LockDurationMs | None = None
+    lock_duration_ms: fields.LockDurationMs | None = None
     """For `extend`: how long the lock lasts from now on, in milliseconds. Absent: as long as before."""
 
 
@@ -271,21 +255,21 @@ class RecordLife(Response):
 
     topic: str
     """The name of the topic that was looked at."""
-    partition: PartitionNumber
-    offset: Offset
+    partition: fields.PartitionNumber
+    offset: fields.Offset
     """Where the record is in the partition."""
     state: RecordStateName
     """What the group does with the record."""
-    log_start_offset: Offset
+    log_start_offset: fields.Offset
     """The first offset that the log still has. A record before it was removed, finished or not."""
-    timestamp_ms: TimestampMs | None = None
+    timestamp_ms: fields.TimestampMs | None = None
     """The time of the record, in milliseconds since the epoch. Absent if the log does not have it."""
-    unfinished_before: AnyInt64 | None = None
+    unfinished_before: fields.AnyInt64 | None = None
     """How many offsets before it the group has not finished: an upper bound of the records that come first. Absent if
     the record is behind that."""
     finished_by: str | None = None
     """The member whose acknowledgement has finished it. Absent unless the group's `share.outcomes.keep.ms` keeps it."""
-    finished_at_ms: TimestampMs | None = None
+    finished_at_ms: fields.TimestampMs | None = None
     """When that was, in milliseconds since the epoch. Absent unless the group keeps it."""
     in_flight: InFlightBatch | None = None
     """The range of equal records that it belongs to, with holder, lock, delay, reasons and transaction. Absent if the
@@ -299,11 +283,11 @@ class FindRecordsQuery(Request):
 
     key: Annotated[str, Meta(max_length=MAX_KEY_LENGTH)]
     """The whole key, as text."""
-    partition: PartitionIndex | None = None
+    partition: fields.PartitionIndex | None = None
     """Where to look. Absent: in the partition that producers give the key without naming one."""
     page_size: Annotated[int, Meta(ge=1, le=MOST_FOUND, extra_json_schema={"format": "int32"})] = 10
     """How many records a page has at most, from 1 to 100."""
-    page_token: PageToken | None = None
+    page_token: fields.PageToken | None = None
 
 
 class FoundRecords(Response):
@@ -311,9 +295,9 @@ class FoundRecords(Response):
 
     records: Annotated[list[RecordLife], at_most(MOST_FOUND)]
     """A page may have none although there are further pages: a call looks at 100,000 records, or for a second."""
-    partition: PartitionIndex
+    partition: fields.PartitionIndex
     """The partition that was looked at."""
-    looked: AnyInt64
+    looked: fields.AnyInt64
     """How many offsets the call looked at."""
     next_page_token: str | None = None
     """Send it as `page_token` to go on with older records. Absent at the start of the log."""

@@ -2,16 +2,8 @@
 
 from typing import Annotated, Final
 
-from sharequeue.protocol.messages.fields import (
-    AnyInt64,
-    Offset,
-    PartitionIndex,
-    Response,
-    TimestampMs,
-    at_most,
-    open_word,
-    word,
-)
+from sharequeue.protocol.messages import fields
+from sharequeue.protocol.messages.fields import Response, at_most, open_word, word
 from sharequeue.protocol.types import MAX_SETTLED, Int32
 
 MAX_BATCHES_PRODUCED: Final = 1000
@@ -95,11 +87,11 @@ class PointedDetail(Response):
 class ProducedBatch(Response):
     """The records of a request that one partition has got. Their offsets are dense, in the order of the request."""
 
-    partition: PartitionIndex
+    partition: fields.PartitionIndex
     """The partition that the records were appended to, from 0."""
-    first_offset: Offset
+    first_offset: fields.Offset
     """The place of the first of them in the partition."""
-    last_offset: Offset
+    last_offset: fields.Offset
     """The place of the last of them, included."""
 
 
@@ -127,7 +119,7 @@ class Problem(Response):
     """The header `X-Request-Id` of the answer. The logs of the services name it."""
     errors: list[PointedDetail] = []
     """The faulty places of the request."""
-    limit: AnyInt64 | None = None
+    limit: fields.AnyInt64 | None = None
     """The limit that the request is above. Absent if the problem is not a limit."""
     current_leader: str | None = None
     """The node id of the gateway that leads the share-partition. Between gateways only."""
@@ -141,7 +133,7 @@ class Problem(Response):
     """What became of that transaction. Absent if it is not known."""
     reason: TransactionReason | None = None
     """Who ended that transaction. Absent if it is open, or not known."""
-    ended_at_ms: TimestampMs | None = None
+    ended_at_ms: fields.TimestampMs | None = None
     """When that transaction ended, in milliseconds since the epoch. Absent if it is open, or not known."""
     appended: bool | None = None
     """True: the records of this request are in the transaction, which has ended. Absent if they are not."""

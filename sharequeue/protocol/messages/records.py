@@ -4,37 +4,8 @@ from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from sharequeue.protocol.messages.fields import (
-    AcknowledgeTypes,
-    AnyInt64,
-    AtLeastOne,
-    Base64,
-    CheckedInt32,
-    CheckedInt64,
-    Count,
-    FetchId,
-    GroupId,
-    IsolationLevel,
-    LockDurationMs,
-    MemberId,
-    NonNegative,
-    Offset,
-    PartitionIndex,
-    PartitionIndexes,
-    PartitionNumber,
-    ReasonText,
-    RecordBase64,
-    RecordHeaders,
-    RecordKey,
-    Request,
-    Response,
-    TimestampMs,
-    TopicName,
-    TopicNames,
-    TypeName,
-    Uuid,
-    at_most,
-)
+from sharequeue.protocol.messages import fields
+from sharequeue.protocol.messages.fields import Request, Response, at_most
 from sharequeue.protocol.messages.problems import (
     MAX_BATCHES_PRODUCED,
     AcknowledgementResult,
@@ -70,23 +41,23 @@ class ProduceRecord(Request):
     `value` is any JSON and is kept byte for byte; `null` is a tombstone.
     """
 
-    key: RecordKey | UnsetType = UNSET
+    key: fields.RecordKey | UnsetType = UNSET
     """The key as text, of any length. Records of one key go to one partition. Absent: no key."""
-    key_base64: RecordBase64 | UnsetType = UNSET
+    key_base64: fields.RecordBase64 | UnsetType = UNSET
     """The key as bytes, in base64. Send `key` or `key_base64`, or neither."""
     value: Raw | UnsetType = UNSET
     """Any JSON, kept byte for byte and nested at most 64 levels deep. `null` is a tombstone, and is ignored beside
     `value_base64`."""
-    value_base64: RecordBase64 | UnsetType = UNSET
+    value_base64: fields.RecordBase64 | UnsetType = UNSET
     """The value as bytes, in base64. Readers get it as `value_base64` too."""
     tombstone: bool = False
     """True: the record has no value. Compaction then removes earlier records of its key, and later itself."""
-    headers: RecordHeaders | UnsetType = UNSET
+    headers: fields.RecordHeaders | UnsetType = UNSET
     """Names to texts, at most 1,000 and 256 KiB as JSON. Dead letters also have headers `__dlq.…`."""
-    partition: PartitionIndex | None = None
+    partition: fields.PartitionIndex | None = None
     """The partition that the record goes to. Absent: Kafka's murmur2 of its key chooses, else the next partition in
     turn."""
-    timestamp_ms: TimestampMs | None = None
+    timestamp_ms: fields.TimestampMs | None = None
     """Milliseconds since the epoch, at most `message.timestamp.after.max.ms` (an hour) ahead. Absent: the time of the
     gateway."""
 
@@ -97,7 +68,7 @@ class Unique(Request):
     within_ms: Annotated[int, Meta(ge=1, le=MAX_UNIQUE_MS, extra_json_schema={"format": "int64"})] | None = None
     """How long a key counts from its first record on, in milliseconds by PostgreSQL's clock, at most 30 days. Absent:
     30 days."""
-    until_group: GroupId | None = None
+    until_group: fields.GroupId | None = None
     """A key counts no longer when this group has finished its first record, durably: accepted it or made it a dead
     letter, or the log has removed it. Absent: until the time is over."""
 
@@ -116,9 +87,9 @@ class ProduceRequest(Request):
 class ProducedRecord(Response):
     """The place of a record that was stored."""
 
-    partition: PartitionIndex
+    partition: fields.PartitionIndex
     """The partition that the record was appended to, from 0."""
-    offset: AnyInt64
+    offset: fields.AnyInt64
     """The place of the record in its partition. It never changes. −1: the first record was scheduled."""
     duplicate: bool = False
     """True: the record was not appended, because its key was sent with `unique` before. The place is that of the first
@@ -132,7 +103,7 @@ class PartitionLeader(Response):
 
     topic: str
     """The name of the topic of the share-partition."""
-    partition: PartitionNumber
+    partition: fields.PartitionNumber
     node_id: str
     """The node id of the gateway that leads the share-partition."""
     url: str
@@ -161,9 +132,9 @@ class ProducedBatches(Response):
 class TopicPartitions(Request):
     """Some partitions of a topic."""
 
-    topic: TopicName
+    topic: fields.TopicName
     """The name of the topic. A topic that is named twice counts once."""
-    partitions: PartitionIndexes
+    partitions: fields.PartitionIndexes
     """Numbers of partitions, from 0. One request names at most 20,000 over all its topics."""
 
 
@@ -178,26 +149,26 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     acknowledgement.
     """
 
-    topic: TopicName
+    topic: fields.TopicName
     """The name of the topic, as the fetched batch has it."""
-    topic_id: Uuid | None = None
+    topic_id: fields.Uuid | None = None
     """The `topic_id` of the fetched batch. If the topic of this name has another id, the acknowledgement fails. Always
     send it."""
-    partition: CheckedInt32
+    partition: fields.CheckedInt32
     """The number of the partition, as the fetched batch has it."""
-    first_offset: CheckedInt64
+    first_offset: fields.CheckedInt64
     """The first offset of the range. It may lie inside of the fetched batch."""
-    last_offset: CheckedInt64
+    last_offset: fields.CheckedInt64
     """The last offset of the range, included."""
-    type: TypeName | None = None
+    type: fields.TypeName | None = None
     """What becomes of all records of the range. Send `type` or `types`."""
-    types: AcknowledgeTypes | UnsetType = UNSET
+    types: fields.AcknowledgeTypes | UnsetType = UNSET
     """What becomes of each record: one word for each offset of the range, or one for all. Each word counts as an
     acknowledgement. An empty list beside `type` is ignored."""
-    delivery_count: CheckedInt32 | None = None
+    delivery_count: fields.CheckedInt32 | None = None
     """The `delivery_count` of the fetched batch. With it a late acknowledgement of an earlier delivery fails, and a
     repeat is recognised. Always send it."""
-    reason: ReasonText | None = None
+    reason: fields.ReasonText | None = None
     """Why, in at most 1,024 characters, for `release` and `reject`. The in-flight list and the dead letter show it."""
     delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS, extra_json_schema={"format": "int32"})] | None = None
     """How long the released records are not delivered, in milliseconds, at most 12 hours. 0: at once. Absent: as long
@@ -205,7 +176,7 @@ class Acknowledgement(Struct, omit_defaults=True, kw_only=True):
     begun: bool = True
     """For `release`; false: the client gives the records back before it began to work on them. Then their delivery does
     not count as an attempt, up to `share.delivery.count.limit` times for a record. Refused with `kafka_defaults`."""
-    lock_duration_ms: LockDurationMs | None = None
+    lock_duration_ms: fields.LockDurationMs | None = None
     """For `renew`: how long the lock lasts from now on, in milliseconds. Absent: as long as before."""
 
 
@@ -215,24 +186,24 @@ Acknowledgements = Annotated[list[Acknowledgement], Meta(max_length=MAX_ACKNOWLE
 class FetchRequest(Request):
     """The records to acquire. It needs `topics`, `topic_partitions`, `share_session_epoch` or `acknowledgements`."""
 
-    topics: TopicNames | None = None
+    topics: fields.TopicNames | None = None
     """Names of topics, at most 1,000. The fetch takes all partitions of each."""
     topic_partitions: SomePartitions | None = None
     """Single partitions of topics, in place of `topics` or beside it. An assigned member names its partitions here."""
-    member_id: MemberId | None = None
+    member_id: fields.MemberId | None = None
     """The member that holds the fetched records: 1 to 36 characters. Absent: the gateway makes one and returns it."""
-    max_records: NonNegative | None = None
+    max_records: fields.NonNegative | None = None
     """The most records to acquire. Default: 500. A fetch that has this many does not wait any longer."""
-    max_bytes: NonNegative | None = None
+    max_bytes: fields.NonNegative | None = None
     """The most bytes of records, before compression. Default: 52,428,800. A larger record still comes alone."""
-    min_bytes: NonNegative | None = None
+    min_bytes: fields.NonNegative | None = None
     """The fetch waits until it has this many bytes, or `max_records`, or its wait is over. Default: 1."""
-    max_wait_ms: NonNegative | None = None
+    max_wait_ms: fields.NonNegative | None = None
     """How long to wait for records, in milliseconds. Default: 10,000. More than 30,000 counts as 30,000. Set your
     client's time-out above it."""
-    batch_size: NonNegative | None = None
+    batch_size: fields.NonNegative | None = None
     """A range of new records with this many is cut at the next batch boundary. Default: `max_records`."""
-    lock_duration_ms: LockDurationMs | None = None
+    lock_duration_ms: fields.LockDurationMs | None = None
     """How long the locks of this fetch last, in milliseconds. Absent: `share.record.lock.duration.ms` of the group."""
     acquire_mode: AcquireMode = AcquireMode.RECORD_LIMIT
     """`record_limit` never acquires more than `max_records`; `batch_optimized` acquires whole stored batches."""
@@ -246,7 +217,7 @@ class FetchRequest(Request):
     """True: the acknowledgements of one share-partition must ascend, and succeed or fail together."""
     is_renew_ack: bool = False
     """True: the acknowledgements may hold `renew`, and the fetch acquires nothing."""
-    fetch_id: FetchId | None = None
+    fetch_id: fields.FetchId | None = None
     """1 to 64 characters that name this fetch. A repeat by the same member, while its locks live, gets the same ranges
     again and counts no delivery."""
     with_records: bool = True
@@ -261,21 +232,21 @@ class FetchRequest(Request):
 class ConsumerRecord(Response):
     """A record as it is read: `key`/`value` as JSON, or `key_base64`/`value_base64` where bytes were produced."""
 
-    offset: Offset
+    offset: fields.Offset
     """The place of the record in its partition. Offsets ascend; removed records leave gaps."""
-    timestamp_ms: TimestampMs
+    timestamp_ms: fields.TimestampMs
     """Milliseconds since the epoch: the producer's time, or the gateway's if the producer gave none."""
     key: str | None = None
     """The key as text; null if the record has none. Absent if the key was produced as bytes."""
-    key_base64: Base64 | None = None
+    key_base64: fields.Base64 | None = None
     """The key in base64. Absent unless it was produced as bytes."""
     value: Raw | UnsetType = UNSET
     """The value as it was produced, byte for byte; null is a tombstone. Absent if it was produced as bytes."""
-    value_base64: Base64 | None = None
+    value_base64: fields.Base64 | None = None
     """The value in base64. Absent unless it was produced as bytes."""
     headers: dict[str, str] = {}
     """Names to texts. Those of a raw record have names in lower case, `content-type` among them."""
-    headers_base64: dict[str, list[Base64 | None]] = {}
+    headers_base64: dict[str, list[fields.Base64 | None]] = {}
     """All values of the headers whose name another Kafka client repeated, or whose value is null or not UTF-8."""
 
 
@@ -285,23 +256,23 @@ class FetchedBatch(Response):
 
     topic: str
     """The name of the topic that the range belongs to."""
-    topic_id: Uuid
+    topic_id: fields.Uuid
     """The id of the topic. Another topic that gets the name later has another id. Send it back in the
     acknowledgement."""
-    partition: PartitionNumber
-    first_offset: Offset
+    partition: fields.PartitionNumber
+    first_offset: fields.Offset
     """The first offset that the member holds."""
-    last_offset: Offset
+    last_offset: fields.Offset
     """The last offset that the member holds, included. The log may have gaps below it."""
-    delivery_count: Count
+    delivery_count: fields.Count
     """How often these records were delivered to the group, this time included: 1 for new ones. Send it back in the
     acknowledgement."""
-    lock_expires_at_ms: TimestampMs
+    lock_expires_at_ms: fields.TimestampMs
     """When the lock ends, in milliseconds since the epoch by PostgreSQL's clock. Measure with
     `lock_duration_ms` instead."""
     lock_duration_ms: Int32
     """How long the lock lasts, in milliseconds, from the fetch or from its renewal."""
-    attempt: Count
+    attempt: fields.Count
     """How many of the deliveries count, this one included: all but those that were never begun. The delivery limit,
     throttled redelivery and the backoff go by it."""
     records: list[ConsumerRecord] | None = None
@@ -325,7 +296,7 @@ class FetchResponse(Response):
     """Partitions that could not be fetched, at most 50. The others were fetched."""
     leaders: Annotated[list[PartitionLeader], at_most(MAX_PARTITIONS_NAMED)] = []
     """The leaders of those partitions in `batches` that another gateway leads."""
-    more_errors: Count = 0
+    more_errors: fields.Count = 0
     """How many partitions failed besides those in `errors`."""
     paused: bool = False
     """True: the group is paused (`share.paused`), so the fetch acquired nothing. Absent: it is not."""
@@ -334,7 +305,7 @@ class FetchResponse(Response):
 class ProduceTo(Request):
     """Records for one topic."""
 
-    topic: TopicName
+    topic: fields.TopicName
     """Where the records go: the name of a topic, each once in a request."""
     records: Annotated[list[ProduceRecord], Meta(min_length=1, max_length=MAX_RECORDS)]
     """1 to 10,000 records, as in produceRecords."""
@@ -352,7 +323,7 @@ class ProducedTo(Response):
 class AcknowledgeRequest(Request):
     """The acknowledgements of records that a member holds."""
 
-    member_id: MemberId
+    member_id: fields.MemberId
     """The member that holds the records: `member_id` of the answer of the fetch."""
     acknowledgements: Acknowledgements
     """Ranges and what becomes of them, at most 1,000. Each is applied or fails on its own."""
@@ -383,15 +354,15 @@ class AcknowledgeResponse(Response):
 
 
 class ReadRecordsQuery(Request):
-    offset: Offset = 0
+    offset: fields.Offset = 0
     """The first offset to read. An offset outside of the log is refused (OFFSET_OUT_OF_RANGE)."""
     max_records: Annotated[int, Meta(ge=1, le=MAX_RECORDS_READ, extra_json_schema={"format": "int32"})] = 500
     """The most records to answer, from 1 to 100,000."""
-    max_bytes: AtLeastOne = 52_428_800
+    max_bytes: fields.AtLeastOne = 52_428_800
     """The most bytes of records, before compression. A larger record still comes alone."""
-    isolation_level: IsolationLevel = "read_uncommitted"
+    isolation_level: fields.IsolationLevel = "read_uncommitted"
     """`read_committed` reads up to the last stable offset, `read_uncommitted` up to the end."""
-    topic_id: Uuid | None = None
+    topic_id: fields.Uuid | None = None
     """The id of the topic that is meant. If the topic of this name has another id, the read is refused."""
 
 
@@ -400,11 +371,11 @@ class RecordPage(Response):
 
     records: Annotated[list[ConsumerRecord], at_most(MAX_RECORDS_READ)]
     """The records from `offset` on, in the order of offsets; empty at the end of the log."""
-    next_offset: Offset
+    next_offset: fields.Offset
     """Send it as `offset` with the next call, to read the records behind these."""
-    log_start_offset: Offset
+    log_start_offset: fields.Offset
     """The first offset that can be read."""
-    log_end_offset: Offset
+    log_end_offset: fields.Offset
     """One above the last record's offset. If `next_offset` is equal to it, all was read."""
 
 
@@ -413,7 +384,7 @@ class StreamQuery(Request):
 
     topic: Annotated[str, Meta(min_length=1, max_length=8000)]
     """The name of the topic; several names are separated by commas. Each must exist."""
-    member_id: MemberId
+    member_id: fields.MemberId
     """The member that holds the records: 1 to 36 characters. It has one stream of a group at a time."""
     window: Annotated[int, Meta(ge=1, le=MAX_STREAM_WINDOW, extra_json_schema={"format": "int32"})] = 100
     """The most records that the member holds of the stream at a time, from 1 to 2,000.

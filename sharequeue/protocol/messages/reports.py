@@ -5,22 +5,8 @@ from typing import Annotated, Final
 from msgspec import UNSET, Meta, UnsetType
 
 from sharequeue.protocol.histogram import MAX_MS, bucket_of
-from sharequeue.protocol.messages.fields import (
-    AnyInt64,
-    Count,
-    EnforcedTopicName,
-    GroupId,
-    NextPageToken,
-    PageSize,
-    PageToken,
-    PartitionNumber,
-    Request,
-    Response,
-    TimestampMs,
-    TopicId,
-    at_most,
-    open_word,
-)
+from sharequeue.protocol.messages import fields
+from sharequeue.protocol.messages.fields import Request, Response, at_most, open_word
 from sharequeue.protocol.types import MAX_INT64, MAX_PAGE_SIZE, Int32
 
 TimeMs = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
@@ -34,12 +20,12 @@ class ListActivityQuery(Request):
     """The start, in milliseconds since the epoch. The hour that it lies in is counted whole."""
     to_ms: TimeMs | None = None
     """The end (exclusive), in milliseconds since the epoch. Absent: now."""
-    group_id: GroupId | None = None
+    group_id: fields.GroupId | None = None
     """Only what this group did. Absent: all groups, and the records produced."""
-    topic: EnforcedTopicName | None = None
+    topic: fields.EnforcedTopicName | None = None
     """Only this topic. Absent: all topics."""
-    page_size: PageSize = 1000
-    page_token: PageToken | None = None
+    page_size: fields.PageSize = 1000
+    page_token: fields.PageToken | None = None
 
 
 class DeliveryCount(Response):
@@ -88,8 +74,8 @@ class ActivityEntry(Response):
     """The start of the hour, in milliseconds since the epoch."""
     topic: str
     """The name that the topic had in this hour."""
-    topic_id: TopicId
-    partition: PartitionNumber
+    topic_id: fields.TopicId
+    partition: fields.PartitionNumber
     produced: Records
     """Records appended to the partition. 0 in an entry of a group."""
     delivered: Records
@@ -118,7 +104,7 @@ class ActivityReport(Response):
 
     activity: Annotated[list[ActivityEntry], at_most(MAX_PAGE_SIZE)]
     """At most `page_size` entries, by hour, topic and partition."""
-    next_page_token: NextPageToken | UnsetType = UNSET
+    next_page_token: fields.NextPageToken | UnsetType = UNSET
 
 
 # Samples
@@ -131,9 +117,9 @@ MIN_STEP_MS: Final = 10_000
 class ListSamplesQuery(Request):
     """A span of time of the cluster, of a group or of a topic."""
 
-    group_id: GroupId | None = None
+    group_id: fields.GroupId | None = None
     """Only this group. Absent: the whole cluster, or the topic."""
-    topic: EnforcedTopicName | None = None
+    topic: fields.EnforcedTopicName | None = None
     """Only this topic, all its groups together. It does not go with `group_id`."""
     from_ms: TimeMs | None = None
     """The start, in milliseconds since the epoch. Absent: an hour before the end."""
@@ -147,7 +133,7 @@ class ListSamplesQuery(Request):
 class Sample(Response):
     """Counts of a step of time: by what happened in it, and of what was there at its end."""
 
-    at_ms: TimestampMs
+    at_ms: fields.TimestampMs
     """The end of the step, in milliseconds since the epoch."""
     in_count: Records
     """Records produced; for a group, to the topics that it reads."""
@@ -165,7 +151,7 @@ class Sample(Response):
     """Those whose delay has not ended."""
     open_dead_letters: Records
     """Dead letters that are open."""
-    oldest_ready_ms: AnyInt64 | None = None
+    oldest_ready_ms: fields.AnyInt64 | None = None
     """The age of the oldest record that waits for a worker, in milliseconds. Absent if none waits."""
 
 
@@ -181,10 +167,10 @@ class SampleList(Response):
 class AttentionQuery(Request):
     """A page of groups, or one of them."""
 
-    group_id: GroupId | None = None
+    group_id: fields.GroupId | None = None
     """Only this group, if it has work, workers or dead letters."""
-    page_size: PageSize = 100
-    page_token: PageToken | None = None
+    page_size: fields.PageSize = 100
+    page_token: fields.PageToken | None = None
 
 
 AttentionReason = Annotated[
@@ -208,7 +194,7 @@ class GroupAttention(Sample, kw_only=True):
     """Why it needs attention, the most urgent first. Empty: it needs none."""
     ready_count: Records
     """Those of the backlog that wait for a worker."""
-    worker_count: Count
+    worker_count: fields.Count
     """Members that were seen in the last minute. One that calls several gateways counts at each."""
     paused: bool = False
     """True: its fetches acquire nothing (`share.paused`). Known while a gateway has it in memory."""
@@ -221,7 +207,7 @@ class AttentionList(Response):
     """The time between the last look and the one before."""
     groups: Annotated[list[GroupAttention], at_most(MAX_PAGE_SIZE)]
     """A page of groups, in the order of their need."""
-    next_page_token: NextPageToken | None = None
+    next_page_token: fields.NextPageToken | None = None
 
 
 class FiguresQuery(Request):

@@ -5,20 +5,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from sharequeue.protocol.messages.fields import (
-    AnyInt64,
-    Base64,
-    NextPageToken,
-    Offset,
-    PageSize,
-    PageToken,
-    PartitionIndex,
-    Request,
-    Response,
-    TimestampMs,
-    Uuid,
-    at_most,
-)
+from sharequeue.protocol.messages import fields
+from sharequeue.protocol.messages.fields import Request, Response, at_most
 from sharequeue.protocol.messages.records import ProduceRecord, Unique
 from sharequeue.protocol.types import (
     MAX_CANCELLED,
@@ -47,7 +35,7 @@ class ScheduleRecord(ProduceRecord):
     """A record as in produceRecords, without `timestamp_ms`, and when it enters the log: exactly one of `deliver_at_ms`
     and `delay_ms`."""
 
-    deliver_at_ms: TimestampMs | None = None
+    deliver_at_ms: fields.TimestampMs | None = None
     """When the record enters the log, in milliseconds since the epoch by PostgreSQL's clock, at most ten years ahead.
     A time that has passed means at once."""
     delay_ms: Annotated[int, Meta(ge=0, le=MAX_SCHEDULE_MS, extra_json_schema={"format": "int64"})] | None = None
@@ -67,11 +55,11 @@ class ScheduleRequest(Request):
 class ScheduledRecord(Response):
     """A record that waits for its time."""
 
-    schedule_id: Uuid
+    schedule_id: fields.Uuid
     """Names the record until it enters the log. Cancel it by this id."""
-    partition: PartitionIndex
+    partition: fields.PartitionIndex
     """The partition that the record will enter. It is chosen now, and stays if the topic gets more partitions."""
-    deliver_at_ms: TimestampMs
+    deliver_at_ms: fields.TimestampMs
     """When the record enters the log, in milliseconds since the epoch by PostgreSQL's clock: not before, and as a rule
     less than half a second later."""
 
@@ -79,14 +67,14 @@ class ScheduledRecord(Response):
 class ScheduleOutcome(Response):
     """A record that waits for its time; with `duplicate`, the first record with the key."""
 
-    partition: PartitionIndex
+    partition: fields.PartitionIndex
     """The partition that the record will enter. It is chosen now, and stays if the topic gets more partitions."""
-    schedule_id: Uuid | None = None
+    schedule_id: fields.Uuid | None = None
     """Names the record until it enters the log. Cancel it by this id. Absent if the first record was not scheduled."""
-    deliver_at_ms: TimestampMs | None = None
+    deliver_at_ms: fields.TimestampMs | None = None
     """When the record enters the log, in milliseconds since the epoch by PostgreSQL's clock: not before, and as a rule
     less than half a second later. Absent if an earlier request scheduled it."""
-    offset: AnyInt64 = -1
+    offset: fields.AnyInt64 = -1
     """The place of the first record if it was not scheduled, but produced. Otherwise absent."""
     duplicate: bool = False
     """True: the record was not scheduled, because its key was sent with `unique` before."""
@@ -102,8 +90,8 @@ class ScheduleResponse(Response):
 class ListScheduledQuery(Request):
     """A page of what waits for its time."""
 
-    page_size: PageSize = 1000
-    page_token: PageToken | None = None
+    page_size: fields.PageSize = 1000
+    page_token: fields.PageToken | None = None
 
 
 class ScheduledListing(ScheduledRecord):
@@ -122,7 +110,7 @@ class ScheduledList(Response):
     """At most `page_size` records, without their values."""
     scheduled_count: Int64
     """How many records of the topic wait for their time in all."""
-    next_page_token: NextPageToken | None = None
+    next_page_token: fields.NextPageToken | None = None
 
 
 class DueRecord(Response):
@@ -130,13 +118,13 @@ class DueRecord(Response):
 
     topic: str
     """The topic that the record will enter."""
-    partition: PartitionIndex
+    partition: fields.PartitionIndex
     """The partition that the record will enter."""
-    deliver_at_ms: TimestampMs
+    deliver_at_ms: fields.TimestampMs
     """When the record enters the log, in milliseconds since the epoch by PostgreSQL's clock."""
     bytes: Int32
     """The size of the record as JSON, without its offset and timestamp."""
-    schedule_id: Uuid | None = None
+    schedule_id: fields.Uuid | None = None
     """Names a scheduled record in its topic: cancel it by this id. Absent if a schedule makes the record."""
     name: str | None = None
     """The schedule of the topic that makes the record: updateSchedule pauses it. Absent of a scheduled record."""
@@ -149,7 +137,7 @@ class DueList(Response):
 
     due: Annotated[list[DueRecord], at_most(MAX_PAGE_SIZE)]
     """At most `page_size` records, without their values. A schedule has one, that of its next time."""
-    next_page_token: NextPageToken | None = None
+    next_page_token: fields.NextPageToken | None = None
 
 
 class CancelScheduledRequest(Request):
@@ -164,7 +152,7 @@ class CancelScheduledRequest(Request):
 class CancelledRecords(Response):
     """The records that were cancelled, durably. One that is not named has entered the log, or was cancelled before."""
 
-    cancelled: Annotated[list[Uuid], at_most(MAX_CANCELLED)]
+    cancelled: Annotated[list[fields.Uuid], at_most(MAX_CANCELLED)]
     """The `schedule_id` of each record that was cancelled by this call."""
     more: bool = False
     """True if records with the key are left: repeat the call."""
@@ -218,15 +206,15 @@ class ScheduleSummary(Response):
     """The IANA name of the time zone of `cron`."""
     missed: Missed
     """What becomes of times that an outage has taken."""
-    partition: PartitionIndex
+    partition: fields.PartitionIndex
     """The partition that gets the records. It is chosen when the schedule is put."""
     paused: bool
     """Whether it makes no records at its times now."""
-    next_at_ms: TimestampMs
+    next_at_ms: fields.TimestampMs
     """Its next time that makes a record, in milliseconds since the epoch; without a meaning while it is paused."""
-    last_at_ms: TimestampMs | None = None
+    last_at_ms: fields.TimestampMs | None = None
     """Its last time that has a record. Absent before the first."""
-    made_offset: Offset | None = None
+    made_offset: fields.Offset | None = None
     """The offset of the record that `run` has made. Absent in other answers."""
 
 
@@ -235,11 +223,11 @@ class ScheduleDescription(ScheduleSummary):
 
     key: str | None = None
     """The key of the records as text. Absent if it was sent as bytes."""
-    key_base64: Base64 | None = None
+    key_base64: fields.Base64 | None = None
     """The key of the records in base64. Absent unless it was sent as bytes."""
     value: Raw | UnsetType = UNSET
     """The value of the records, byte for byte; null is a tombstone. Absent if it was sent as bytes."""
-    value_base64: Base64 | None = None
+    value_base64: fields.Base64 | None = None
     """The value of the records in base64. Absent unless it was sent as bytes."""
     headers: dict[str, str] = {}
     """Names to texts. Each record also has `__schedule.name`, and `__schedule.time_ms`, the time it is made for."""

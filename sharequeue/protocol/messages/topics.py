@@ -4,33 +4,19 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sharequeue.protocol.messages.fields import (
-    ConfigNames,
-    ConfigValues,
-    NextPageToken,
-    Offset,
-    PageSize,
-    PageToken,
-    PartitionNumber,
-    Partitions,
-    Request,
-    Response,
-    TopicId,
-    TopicName,
-    Uuid,
-    at_most,
-)
+from sharequeue.protocol.messages import fields
+from sharequeue.protocol.messages.fields import Request, Response, at_most
 from sharequeue.protocol.types import MAX_INT64, MAX_PAGE_SIZE, MAX_PARTITIONS_NAMED, Int32
 
 
 class CreateTopicRequest(Request):
     """A new topic. Only its name is required."""
 
-    name: TopicName
+    name: fields.TopicName
     """1 to 249 characters of `a-z`, `A-Z`, `0-9`, `.`, `_` and `-`; not `.` or `..`, and not `__…`."""
-    partitions: Partitions = 1
+    partitions: fields.Partitions = 1
     """How many partitions the topic has, at most 10,000 unless the service says otherwise. Later it only grows."""
-    config: ConfigValues = {}
+    config: fields.ConfigValues = {}
     """Settings by name; all values are text (`"retention.ms":"86400000"`). Others have their defaults. At most 100."""
 
 
@@ -39,7 +25,7 @@ class TopicListing(Response):
 
     name: str
     """The name that was given when the topic was created. It never changes."""
-    topic_id: TopicId
+    topic_id: fields.TopicId
     partitions: Int32
     """How many partitions the topic has. They are numbered from 0."""
 
@@ -54,8 +40,8 @@ class Topic(TopicListing):
 class ListTopicsQuery(Request):
     """A page of the topics."""
 
-    page_size: PageSize = 1000
-    page_token: PageToken | None = None
+    page_size: fields.PageSize = 1000
+    page_token: fields.PageToken | None = None
 
 
 class TopicList(Response):
@@ -63,18 +49,18 @@ class TopicList(Response):
 
     topics: Annotated[list[TopicListing], at_most(MAX_PAGE_SIZE)]
     """At most `page_size` topics, by name."""
-    next_page_token: NextPageToken | None = None
+    next_page_token: fields.NextPageToken | None = None
 
 
 class PartitionOffsets(Response):
     """The bounds of a partition's log."""
 
-    partition: PartitionNumber
-    log_start_offset: Offset
+    partition: fields.PartitionNumber
+    log_start_offset: fields.Offset
     """The first offset that can be read. Retention and deleteRecords raise it."""
-    last_stable_offset: Offset
+    last_stable_offset: fields.Offset
     """The offset behind the last record that a `read_committed` reader is given."""
-    log_end_offset: Offset
+    log_end_offset: fields.Offset
     """The offset that the next record gets: one above the last record's."""
 
 
@@ -83,7 +69,7 @@ class TopicDescription(Response):
 
     name: str
     """The name that was given when the topic was created. It never changes."""
-    topic_id: TopicId
+    topic_id: fields.TopicId
     config: dict[str, str]
     """Every setting in force by name, as text."""
     partitions: list[PartitionOffsets]
@@ -93,18 +79,18 @@ class TopicDescription(Response):
 class UpdateTopicRequest(Request):
     """The changes of a topic. `null` for a setting, or its name in `reset`, goes back to the default."""
 
-    partitions: Partitions | None = None
+    partitions: fields.Partitions | None = None
     """How many partitions the topic has from now on. Fewer than it has are refused (INVALID_PARTITIONS)."""
-    config: ConfigValues = {}
+    config: fields.ConfigValues = {}
     """Settings by name that change; all values are text. Others stay. At most 100."""
-    reset: ConfigNames = []
+    reset: fields.ConfigNames = []
     """Names of settings that go back to their defaults, at most 100."""
 
 
 class DeleteRecordsPartition(Request):
     """A partition, and the offset that its log begins at from now on."""
 
-    partition: PartitionNumber
+    partition: fields.PartitionNumber
     before_offset: Annotated[int, Meta(ge=-1, le=MAX_INT64, extra_json_schema={"format": "int64"})]
     """Records below this offset are deleted; −1 deletes all that there are now."""
 
@@ -114,15 +100,15 @@ class DeleteRecordsRequest(Request):
 
     partitions: Annotated[list[DeleteRecordsPartition], Meta(min_length=1, max_length=MAX_PARTITIONS_NAMED)]
     """1 to 20,000 partitions of the topic. A request that names one twice is refused."""
-    topic_id: Uuid | None = None
+    topic_id: fields.Uuid | None = None
     """The id of the topic that is meant. If the topic of this name has another id, nothing happens."""
 
 
 class DeletedRecordsPartition(Response):
     """A partition, and the start of its log."""
 
-    partition: PartitionNumber
-    log_start_offset: Offset
+    partition: fields.PartitionNumber
+    log_start_offset: fields.Offset
     """The first offset that can be read from now on."""
 
 

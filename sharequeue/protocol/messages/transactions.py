@@ -4,26 +4,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from sharequeue.protocol.messages.fields import (
-    GroupId,
-    MemberId,
-    NonNegative,
-    PageSize,
-    PageToken,
-    PartitionNumber,
-    PlainText,
-    Request,
-    Response,
-    TimestampMs,
-    TopicId,
-    Uuid,
-    at_most,
-)
+from sharequeue.protocol.messages import fields
+from sharequeue.protocol.messages.fields import Request, Response, at_most
 from sharequeue.protocol.messages.problems import TransactionReason, TransactionState
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_NAME_LENGTH, MAX_PAGE_SIZE, MAX_SETTLED, Int32, Int64
 
-TransactionalId = Annotated[PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+TransactionalId = Annotated[fields.PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 MAX_NOTE_LENGTH = 256
 MAX_MEMBERS = 1000
 """Of one commit: entries with acknowledgements."""
@@ -37,13 +24,13 @@ class BeginTransactionRequest(Request):
     transactional_id: TransactionalId | None = None
     """A name that the producer keeps over its restarts. Only the newest producer with this name may continue. 1 to 249
     characters."""
-    producer_epoch: NonNegative | None = None
+    producer_epoch: fields.NonNegative | None = None
     """The epoch that an earlier begin with this `transactional_id` answered. Without it a new producer begins: what is
     open is aborted, and producers with an earlier epoch are refused."""
     timeout_ms: Int32 = 60_000
     """The transaction is aborted if it is open for longer, by the clock of PostgreSQL. 1 to 900,000, unless the service
     says otherwise. A part has the deadline of its whole."""
-    part_of: Uuid | None = None
+    part_of: fields.Uuid | None = None
     """The id of an open transaction. The new one is a part of it: produce to it as to any other. The commit of the
     whole commits the parts that it names, and aborts the others. Not with a `transactional_id`."""
 
@@ -51,13 +38,13 @@ class BeginTransactionRequest(Request):
 class BegunTransaction(Response):
     """A transaction that has begun and is open."""
 
-    transaction_id: Uuid
+    transaction_id: fields.Uuid
     """Send it as `Transaction-Id` with each produce, and in the path of its commit."""
     producer_epoch: Int32
     """Send it with the next begin of this producer. 0 without a `transactional_id`."""
     timeout_ms: Int32
     """As in the request."""
-    expires_at_ms: TimestampMs
+    expires_at_ms: fields.TimestampMs
     """When the transaction is aborted if it is still open, in milliseconds since the epoch."""
     transactional_id: str | None = None
     """As in the request. Absent without one."""
@@ -68,9 +55,9 @@ class BegunTransaction(Response):
 class MemberAcknowledgements(Request):
     """The acknowledgements of a member of a group, as in acknowledgeRecords."""
 
-    group_id: GroupId
+    group_id: fields.GroupId
     """The group that the records were fetched for."""
-    member_id: MemberId
+    member_id: fields.MemberId
     """The member that holds the records: `member_id` of the answer of the fetch."""
     acknowledgements: Annotated[list[Acknowledgement], Meta(max_length=MAX_SETTLED)]
     """Ranges and what becomes of them: `accept`, `release` or `reject`. At most 10,000 in the whole request."""
@@ -82,7 +69,7 @@ class CommitTransactionRequest(Request):
     note: Annotated[str, Meta(max_length=MAX_NOTE_LENGTH)] | None = None
     """A text that the next begin with the same `transactional_id` answers, to find out after a crash whether this
     commit happened. At most 256 characters."""
-    parts: Annotated[list[Uuid], at_most(MAX_PARTS)] = []
+    parts: Annotated[list[fields.Uuid], at_most(MAX_PARTS)] = []
     """The parts of this transaction whose records become visible with its own. Its other parts are aborted. If one of
     them is not open, nothing is committed, and the transaction stays open."""
     acknowledgements: Annotated[list[MemberAcknowledgements], Meta(max_length=MAX_MEMBERS)] = []
@@ -97,7 +84,7 @@ class EndTransactionRequest(Request):
 class EndedTransaction(Response):
     """The outcome of a transaction. It is durable, and a repeat of the call answers it again."""
 
-    transaction_id: Uuid
+    transaction_id: fields.Uuid
     """Its id, for describeTransaction."""
     state: TransactionState
     """What became of it."""
@@ -105,15 +92,15 @@ class EndedTransaction(Response):
     """Who ended it: its client, its `timeout_ms`, a newer producer with its `transactional_id`, or an operator."""
     partitions: Int32
     """To how many partitions it wrote."""
-    ended_at_ms: TimestampMs
+    ended_at_ms: fields.TimestampMs
     """When it ended, in milliseconds since the epoch."""
 
 
 class TransactionPartition(Response):
     """A partition that an open transaction wrote to."""
 
-    topic_id: TopicId
-    partition: PartitionNumber
+    topic_id: fields.TopicId
+    partition: fields.PartitionNumber
     first_offset: Int64
     """The first record of the transaction here. Until it ends,
     readers of committed records stop there at the latest."""
@@ -126,8 +113,8 @@ class WaitingSharePartition(Response):
 
     group_id: str
     """The group: one whose records were settled, or one that reads committed records only."""
-    topic_id: TopicId
-    partition: PartitionNumber
+    topic_id: fields.TopicId
+    partition: fields.PartitionNumber
     topic: str | None = None
     """The name of the topic. Absent if this gateway does not know it."""
 
@@ -143,25 +130,25 @@ class BlockedSharePartition(WaitingSharePartition):
 class TransactionDescription(Response):
     """A transaction, open or ended."""
 
-    transaction_id: Uuid
+    transaction_id: fields.Uuid
     """The id in the path."""
     producer_epoch: Int32
     """The epoch that its begin answered; 0 without a `transactional_id`."""
     state: TransactionState
     """Whether it is open, or what became of it."""
-    began_at_ms: TimestampMs
+    began_at_ms: fields.TimestampMs
     """When it began, in milliseconds since the epoch."""
     partitions: Annotated[list[TransactionPartition], at_most(1000)]
     """Where it wrote to while it is open. Empty once it has ended."""
     transactional_id: str | None = None
     """The name of its producer. Absent if it has none."""
-    part_of: Uuid | None = None
+    part_of: fields.Uuid | None = None
     """The transaction that it is a part of. Absent if it is not a part, and once it has ended with records."""
     reason: TransactionReason | None = None
     """Who ended it. Absent while it is open."""
     timeout_ms: Int32 | None = None
     """How long it may be open before it is aborted. Absent once it has ended with records."""
-    ended_at_ms: TimestampMs | None = None
+    ended_at_ms: fields.TimestampMs | None = None
     """When it ended, in milliseconds since the epoch. Absent while it is open."""
     blocks: Annotated[list[BlockedSharePartition], at_most(1000)] | None = None
     """The share-partitions that wait for its end: in their partitions it is the oldest open transaction. Absent once it
@@ -187,20 +174,20 @@ class ListTransactionsQuery(Request):
     """Only those of this producer. Absent: all."""
     transactional_id_prefix: TransactionalId | None = None
     """Only those of producers whose `transactional_id` begins with this. Absent: all."""
-    older_than_ms: TimestampMs = 0
+    older_than_ms: fields.TimestampMs = 0
     """Only those that have been open for longer, or that ended longer ago, in milliseconds."""
-    page_size: PageSize = 1000
-    page_token: PageToken | None = None
+    page_size: fields.PageSize = 1000
+    page_token: fields.PageToken | None = None
 
 
 class TransactionListing(Response):
     """An open transaction in a list."""
 
-    transaction_id: Uuid
+    transaction_id: fields.Uuid
     """Its id, for describeTransaction and terminateTransaction."""
     producer_epoch: Int32
     """The epoch that its begin answered; 0 without a `transactional_id`."""
-    began_at_ms: TimestampMs
+    began_at_ms: fields.TimestampMs
     """When it began, in milliseconds since the epoch."""
     age_ms: Int64
     """How long it has been open, in milliseconds."""
@@ -217,7 +204,7 @@ class EndedTransactionListing(EndedTransaction):
 
     producer_epoch: Int32
     """The epoch that its begin answered; 0 without a `transactional_id`."""
-    began_at_ms: TimestampMs
+    began_at_ms: fields.TimestampMs
     """When it began, in milliseconds since the epoch."""
     transactional_id: str | None = None
     """The name of its producer. Absent if it has none."""
