@@ -276,22 +276,20 @@ class Feeding:
             for lane in self.lanes:
                 for job in [job for job in lane.running if not job.given_up]:
                     if job.record.lost:
-                        job.given_up = True
+                        self._give_up(job)
                         lane.counts["lost"] += 1
-                        log.warning(
-                            "%s: %s: its lock is lost: another worker may get it", lane.task.name, place_of(job.record)
-                        )
-                        self._runner.cancel(job)
+                        place = place_of(job.record)
+                        log.warning("%s: %s: its lock is lost: another worker may get it", lane.task.name, place)
                     elif now >= job.context.deadline:
-                        self._time_is_over(lane, job)
+                        self._give_up(job)
+                        self._finish(lane, job.record, outcomes.timed_out(lane.task.options.timeout_s))
+                        self._commit()
             self._start()
 
-    def _time_is_over(self, lane: Lane, job: Job) -> None:
-        """The record is given back at once. A plain function cannot be ended: it keeps its hand until it returns."""
+    def _give_up(self, job: Job) -> None:
+        """End a function whose record goes back. A plain one cannot be ended: it keeps its hand until it returns."""
         job.given_up = True
         self._runner.cancel(job)
-        self._finish(lane, job.record, outcomes.timed_out(lane.task.options.timeout_s))
-        self._commit()
 
     @property
     def alive(self) -> bool:
@@ -329,8 +327,7 @@ class Feeding:
         for lane in self.lanes:
             for job in list(lane.running):
                 if not job.given_up:
-                    job.given_up = True
-                    self._runner.cancel(job)
+                    self._give_up(job)
                     self._finish(lane, job.record, outcomes.STOPPED)
         self._closing = True
         try:
