@@ -69,7 +69,6 @@ def _streamed(_: Mapping[str, str], query: messages.StreamQuery) -> Iterable[str
     return query.topic.split(",")
 
 
-_PRODUCE = Access((topic(Operation.WRITE),), creates="topic")
 UNIQUE_ACCESS: Final = Access(
     (topic(Operation.WRITE), Need(Operation.DESCRIBE, ResourceType.GROUP, _asked_about)), creates="topic"
 )
@@ -95,7 +94,15 @@ ACKNOWLEDGE_ACCESS: Final = Access(
 _TRANSACTION_ERRORS = ("INVALID_TXN_STATE", "PRODUCER_FENCED", "TRANSACTIONAL_ID_NOT_FOUND")
 
 _call = partial(Api, tag="Records")
-PRODUCE_RECORDS = _call(
+_produces = partial(
+    _call,
+    errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
+    headers=(IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
+    large=True,
+    access=Access((topic(Operation.WRITE),), creates="topic"),
+    needs=capabilities.in_produce,
+)
+PRODUCE_RECORDS = _produces(
     "produceRecords",
     "POST /v1/topics/{topic}/records",
     "Append records, all or none; answered when they are durable.",
@@ -104,14 +111,10 @@ PRODUCE_RECORDS = _call(
     "once. One request appends to at most 1,000 partitions.",
     request=messages.ProduceRequest,
     response=messages.ProduceResponse,
-    errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
-    headers=(IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
     check_body=bounds.check_records,
-    large=True,
     access=UNIQUE_ACCESS,
-    needs=capabilities.in_produce,
 )
-PRODUCE_ARROW = _call(
+PRODUCE_ARROW = _produces(
     "produceArrow",
     "POST /v1/topics/{topic}/records/arrow",
     "Append records that are rows of an Arrow stream, all or none; answered when they are durable.",
@@ -121,22 +124,16 @@ PRODUCE_ARROW = _call(
     "`key` or `value` of a JSON record, and a binary `key_base64` or `value_base64`. One request has 1 to 10,000 rows. "
     "Its buffers may be compressed with LZ4, and after decompression have at most `max_request_bytes`.",
     response=messages.ProducedBatches,
-    errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
-    headers=(IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
     raw_body=True,
-    large=True,
     media_type=ARROW_STREAM,
-    access=_PRODUCE,
-    needs=capabilities.in_produce,
 )
-PRODUCE_RAW_RECORD = _call(
+PRODUCE_RAW_RECORD = _produces(
     "produceRawRecord",
     "POST /v1/topics/{topic}/records/raw",
     "Append one record: the body is its value, of any content type; it is read back as value_base64.",
     description="The header `Content-Type` becomes the record's header `content-type`, and each header "
     "`Record-Header-<name>` the record's header `<name>`, in lower case. No body is an empty value.",
     response=messages.ProduceResponse,
-    errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(
         IDEMPOTENCY_KEY,
         IDEMPOTENCY_RETENTION,
@@ -145,9 +142,6 @@ PRODUCE_RAW_RECORD = _call(
         ("Record-Partition", "the partition; without it the key's hash or the next partition in turn"),
     ),
     raw_body=True,
-    large=True,
-    access=_PRODUCE,
-    needs=capabilities.in_produce,
 )
 FETCH_RECORDS = _call(
     "fetchRecords",

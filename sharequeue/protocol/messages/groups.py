@@ -26,10 +26,7 @@ MAX_FETCHING_MEMBERS: Final = 1000
 
 
 class ShareGroupHeartbeatRequest(Request):
-    """A member joins its group, says that it is alive, changes its subscription, or leaves.
-
-    Without `rack_id` or `subscribed_topic_names` these are unchanged. A member that joins must name topics.
-    """
+    """A member joins its group, says that it is alive, changes its subscription, or leaves."""
 
     member_id: fields.MemberId
     """The name of the member within the group, chosen by it: 1 to 36 characters, such as a UUID."""
@@ -278,12 +275,11 @@ class Holding(Response):
 
 
 class GroupPartitionOffset(Response):
-    """The place that a group has reached in one partition. −1: unknown, because the share-partition was never loaded or
-    its state could not be read."""
+    """The place that a group has reached in one partition."""
 
     partition: fields.PartitionNumber
     start_offset: fields.AnyInt64
-    """All records before it are finished. −1 is unknown: the share-partition was never loaded."""
+    """All records before it are finished. −1 is unknown: it was never loaded, or its state could not be read."""
     log_end_offset: fields.AnyInt64
     """One above the last record's offset. −1 is unknown."""
     leader_epoch: fields.Count
@@ -342,12 +338,7 @@ class ResetTopic(Request):
 
 
 class ResetShareGroupOffsetsRequest(Request):
-    """The place where the group begins next. Without `topics`: in all topics in which it has offsets; then it must
-    exist.
-
-    `offset` belongs to `to: offset` and is clamped to the log. `datetime` belongs to `to: datetime`: ISO 8601, UTC if it
-    names no zone; the group starts at the first record at or after it, or at the log end. `current`: the present start.
-    """  # noqa: W505
+    """The place where the group begins next."""
 
     to: ResetTarget
     """Where the group begins next."""
@@ -383,8 +374,7 @@ class ResetTopicOffsets(Response):
 
 
 class ResetOffsetsResult(Response):
-    """The new start offsets of the group (for `dry_run`, those it would get). `errors` lists at most 50 failed partitions
-    of the `failed_count`."""  # noqa: W505
+    """The new start offsets of the group, or with `dry_run` those that it would get."""
 
     topics: list[ResetTopicOffsets]
     """The new start offsets, by topic; those that it would get if `dry_run` is true."""

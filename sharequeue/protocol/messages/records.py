@@ -36,10 +36,7 @@ MAX_RECORDS_READ: Final = 100_000
 
 
 class ProduceRecord(Request):
-    """Exactly one of `value`, `value_base64` and `tombstone`; one of `key` and `key_base64`, or neither.
-
-    `value` is any JSON and is kept byte for byte; `null` is a tombstone.
-    """
+    """Exactly one of `value`, `value_base64` and `tombstone`; one of `key` and `key_base64`, or neither."""
 
     key: fields.RecordKey | UnsetType = UNSET
     """The key as text, of any length. Records of one key go to one partition. Absent: no key."""
@@ -251,8 +248,7 @@ class ConsumerRecord(Response):
 
 
 class FetchedBatch(Response):
-    """One acquired range, which this member holds until the lock ends. Measure the lock with `lock_duration_ms`, its
-    length; `lock_expires_at_ms` needs equal clocks."""
+    """One acquired range, which this member holds until the lock ends."""
 
     topic: str
     """The name of the topic that the range belongs to."""
