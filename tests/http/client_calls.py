@@ -36,6 +36,7 @@ class Network:
         self.rewrite: Callable[[bytes], bytes] = lambda answer: answer
         self._server: asyncio.Server | None = None
         self._pumps: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> "Network":
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._own_port)
@@ -54,6 +55,12 @@ class Network:
         self._losing.append(f"{path_end} HTTP/1.1".encode())
         self.lost.clear()
 
+    def cut(self) -> None:
+        """End every connection."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
     def count(self, path_end: str) -> int:
         return sum(f"{path_end} HTTP/1.1".encode() in request for request in self.requests)
 
@@ -64,6 +71,7 @@ class Network:
         except OSError:
             writer.close()
             return
+        self._writers |= {writer, upstream_writer}
         losing = asyncio.Event()
 
         async def requests() -> None:

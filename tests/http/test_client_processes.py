@@ -90,41 +90,26 @@ def test_producers_that_a_program_leaves_are_flushed_together(
         each.__exit__(None, None, None)
 
 
-def _send(producer: sync.Producer, said: "multiprocessing.queues.Queue[str]") -> None:
-    try:
-        producer.send("t", 1)
-    except IllegalState as fault:
-        said.put(str(fault))
-
-
-def _poll_in_a_child(consumer: sync.ShareConsumer, said: "multiprocessing.queues.Queue[str]") -> None:
-    try:
-        consumer.poll(0)
-    except IllegalState as fault:
-        said.put(str(fault))
-
-
-def _receive(stream: sync.RecordStream, said: "multiprocessing.queues.Queue[str]") -> None:
-    try:
-        next(stream)
-    except IllegalState as fault:
-        said.put(str(fault))
-
-
 @pytest.mark.parametrize(
     ("make", "use"),
     [
-        (sync.Producer, _send),
-        (lambda url: sync.ShareConsumer(url, "g", ["t"]), _poll_in_a_child),
-        (lambda url: sync.RecordStream(url, "g", ["t"]), _receive),
+        (sync.Producer, lambda producer: producer.send("t", 1)),
+        (lambda url: sync.ShareConsumer(url, "g", ["t"]), lambda consumer: consumer.poll(0)),
+        (lambda url: sync.RecordStream(url, "g", ["t"]), next),
     ],
     ids=["Producer", "ShareConsumer", "RecordStream"],
 )
-def test_a_sync_client_says_so_after_a_fork(make: Callable[[str], Any], use: Callable[..., None]) -> None:
+def test_a_sync_client_says_so_after_a_fork(make: Callable[[str], Any], use: Callable[[Any], object]) -> None:
     context = multiprocessing.get_context("fork")
     said = context.Queue()
     with make("http://127.0.0.1:9") as client:
-        child = context.Process(target=use, args=(client, said))
+
+        def used() -> None:
+            with pytest.raises(IllegalState) as raised:
+                use(client)
+            said.put(str(raised.value))
+
+        child = context.Process(target=used)
         child.start()
         assert "made before a fork" in said.get(timeout=60)
         child.join(60)

@@ -1,55 +1,14 @@
 """The Python client's RecordStream: records as they come, over lost connections, settled one by one."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 import pytest
 
 from sharequeue.client import AcknowledgementError, ApiError, IllegalState, RecordStream, sync
 from sharequeue.stack.stack import Stack
 from tests.http.calls import Gateway
-
-
-class Interrupter:
-    """A proxy before a gateway that cuts every connection to it when it is told."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.url = ""
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._port)
-        self._writers |= {writer, back}
-
-        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-            try:
-                while data := await source.read(65536):
-                    sink.write(data)
-            except OSError:
-                pass
-            finally:
-                sink.close()
-
-        await asyncio.gather(copy(reader, back), copy(there, writer))
-
-    def cut(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-        self._writers.clear()
-
-
-@asynccontextmanager
-async def interrupter(gateway: Gateway) -> AsyncIterator[Interrupter]:
-    proxy = Interrupter(gateway.port)
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-    proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        yield proxy
-    finally:
-        server.close()
-        proxy.cut()
+from tests.http.client_calls import Network
 
 
 def run(test: Callable[[], object]) -> None:
@@ -80,7 +39,7 @@ def test_st_072_a_lost_connection_loses_and_doubles_nothing(gateway: Gateway, na
     gateway.create_topic(name)
 
     async def test() -> None:
-        async with interrupter(gateway) as proxy, RecordStream(proxy.url, name, [name], resume_ms=30_000) as stream:
+        async with Network(gateway.port) as proxy, RecordStream(proxy.url, name, [name], resume_ms=30_000) as stream:
             seen = []
             for turn in range(15):
                 await asyncio.to_thread(gateway.produce, name, turn, -turn)
@@ -92,6 +51,7 @@ def test_st_072_a_lost_connection_loses_and_doubles_nothing(gateway: Gateway, na
                     if turn % 3:
                         await stream.acknowledge(record)
             assert sorted(seen) == [(offset, 1) for offset in range(30)]
+            assert sum(b"/stream?" in request for request in proxy.requests) > 1, "it was opened again"
 
     run(test)
 
