@@ -184,12 +184,9 @@ class Producer(Sender, Closing):
         self._check_loop()
         self._closed = True
         try:
-            if timeout_ms is None:
-                await self.flush()
-            else:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(timeout_ms / 1000):
-                        await self.flush()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                    await self.flush()
         finally:
             await self._give_up()
             await self._client.close()

@@ -206,23 +206,12 @@ class Sender(OneLoop):
         await self._wait_for_room(size)
         waiting = self._batches.setdefault(topic, deque())
         batch = waiting[-1] if waiting else None
-        if (
-            batch is None
-            or batch.closed
-            or batch.terms != terms
-            or len(batch.records) >= self._options.max_batch_records
-            or batch.size + size > self._options.max_batch_bytes
-        ):
+        if batch is None or batch.closed or batch.terms != terms or not self._fits(batch, size):
             if batch is not None:
                 batch.full.set()
             batch = self._new_batch(topic, terms, whole=terms.key is not None)
         self._add(batch, record)
-        if (
-            len(batch.records) >= self._options.max_batch_records
-            or batch.size >= self._options.max_batch_bytes
-            or batch.closed
-            or self._flushing
-        ):
+        if batch.closed or self._flushing or not self._fits(batch, 1):
             batch.full.set()
         pending = Pending(batch, len(batch.records) - 1)
         if span is not None:
@@ -245,11 +234,7 @@ class Sender(OneLoop):
             new = item if isinstance(item, NewRecord) else NewRecord(item)
             record = encode_record(traced(new, span, NO_TERMS))
             size = len(record) + 1
-            if (
-                batch is None
-                or len(batch.records) >= self._options.max_batch_records
-                or batch.size + size > self._options.max_batch_bytes
-            ):
+            if batch is None or not self._fits(batch, size):
                 if batch is not None:
                     batch.full.set()
                 await self._wait_for_room(size)
@@ -330,6 +315,11 @@ class Sender(OneLoop):
         if topic not in self._senders:
             self._senders[topic] = asyncio.get_running_loop().create_task(self._send_batches(topic))
         return batch
+
+    def _fits(self, batch: _Batch, size: int) -> bool:
+        """Return whether a request may hold so many bytes more, in one more record."""
+        options = self._options
+        return len(batch.records) < options.max_batch_records and batch.size + size <= options.max_batch_bytes
 
     def _add(self, batch: _Batch, record: bytes) -> None:
         batch.records.append(record)
