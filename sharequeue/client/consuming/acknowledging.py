@@ -28,7 +28,7 @@ from sharequeue_http.forms.errors import ApiError, InvalidRequest
 ACKNOWLEDGE: Final = replace(apis.ACKNOWLEDGE_RECORDS, idempotent=True)
 IGNORED: Final = "ignored"
 """The result of an acknowledgement below the start offset: the records are finished or deleted."""
-APPLIED: Final = ("applied", IGNORED)
+APPLIED: Final = "applied"
 NOT_OWN: Final = "the lock had ended, and another member finished these records, or they were deleted"
 INVALID_RECORD_STATE: Final = InvalidRecordState.error.code
 INVALID_REQUEST: Final = InvalidRequest.error.code
@@ -78,7 +78,7 @@ class Results(Generic[R]):
             if result.status == IGNORED and not run.finished_before:
                 self.refused(run, INVALID_RECORD_STATE, NOT_OWN, retriable=False)
                 continue
-            if result.status in APPLIED or (result.code == INVALID_RECORD_STATE and run.released_before):
+            if result.status in (APPLIED, IGNORED) or (result.code == INVALID_RECORD_STATE and run.released_before):
                 self.applied(run)
                 continue
             if result.code == INVALID_REQUEST and not run.outcome.begun:

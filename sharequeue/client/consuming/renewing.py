@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from sharequeue.client.consuming.acknowledging import APPLIED, IGNORED, Acknowledging
+from sharequeue.client.consuming.acknowledging import APPLIED, Acknowledging
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun
 from sharequeue.client.consuming.outcomes import RENEW, RENEWED_AT
 from sharequeue.protocol import apis
@@ -134,14 +134,14 @@ class Renewing:
                 return
         again_at: dict[Delivery, float] = {}
         for renewal, result in zip(renewals, results, strict=True):
-            if result.status not in APPLIED or result.status == IGNORED:
+            if result.status != APPLIED:
                 again_at[renewal.delivery] = self._not_renewed(renewal, result)
         for delivery in due:
             if delivery not in again_at:
                 delivery.deadline = asked_at + delivery.lock_duration_s
                 delivery.renew_at = asked_at + delivery.lock_duration_s * RENEWED_AT
             elif delivery.held_runs():
-                delivery.renew_at = again_at.get(delivery, time.monotonic() + HEARTBEAT.pause_s)
+                delivery.renew_at = again_at[delivery]
 
     @staticmethod
     def _not_renewed(renewal: OutcomeRun, result: AcknowledgementResult) -> float:
