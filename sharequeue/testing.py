@@ -19,7 +19,7 @@ from sharequeue.client.new_record import NewRecord, encode_record
 from sharequeue.protocol.messages.records import ConsumerRecord, FetchedBatch
 from sharequeue.worker import Task
 from sharequeue.worker.job import Job
-from sharequeue.worker.outcomes import ACCEPT, REJECT, STOPPED, Verdict, does_not_fit, timed_out
+from sharequeue.worker.outcomes import ACCEPT, REJECT, Verdict, does_not_fit, timed_out
 from sharequeue.worker.payloads import plain
 from sharequeue.worker.running import Results, Runner
 
@@ -84,7 +84,7 @@ async def _run(job: Job) -> Verdict:
     except TimeoutError:
         runner.cancel(job)
         return timed_out(job.task.options.timeout_s)
-    return job.verdict or STOPPED
+    return job.verdict
 
 
 def _outcome(verdict: Verdict) -> Outcome:

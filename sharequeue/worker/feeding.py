@@ -210,13 +210,12 @@ class Feeding:
             lane = self._by_name[job.task.name]
             lane.running.discard(job)
             lane.mean_s += (job.ended_at - job.began_at - lane.mean_s) / 16
-            verdict = job.verdict or outcomes.STOPPED
             if job.given_up:  # its outcome is sent, or its lock lost
-                if verdict.type == outcomes.ACCEPT:
+                if job.verdict.type == outcomes.ACCEPT:
                     lane.counts["not_accepted"] += 1
                     log.warning("%s: %s: done, not accepted", lane.task.name, place_of(job.record))
             else:
-                self._finish(lane, job.record, verdict)
+                self._finish(lane, job.record, job.verdict)
         self._start()
         self._changed.set()
         if self._poll is not None:  # else the next poll carries them

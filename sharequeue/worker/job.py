@@ -6,7 +6,7 @@ from typing import Any
 
 from sharequeue.client import Record, tracing
 from sharequeue.worker.context import Context
-from sharequeue.worker.outcomes import Verdict
+from sharequeue.worker.outcomes import STOPPED, verdict_of
 from sharequeue.worker.task import Task
 
 
@@ -15,7 +15,7 @@ def place_of(record: Record) -> str:
 
 
 class Job:
-    """One run of a task's function. `verdict`: set when the function has ended, or is given up.
+    """One run of a task's function. `verdict`: until it has ended, that of one which the program itself cancels.
 
     `given_up`: the outcome was sent while the function still runs; what it answers later is not accepted. `cancel`: of
     an async function, ends it; from its event loop alone.
@@ -30,9 +30,9 @@ class Job:
         self.context = Context(record, task.options.timeout_s)
         self.began_at = began_at
         self.ended_at = 0.0
-        self.verdict: Verdict | None = None
+        self.verdict = STOPPED
         self.given_up = False
-        self.cancel: Callable[[], Any] | None = None
+        self.cancel: Callable[[], Any] = lambda: None
 
     @property
     def hangs(self) -> bool:
@@ -53,6 +53,14 @@ class Job:
             "sharequeue.attempt": record.attempt,
         }
         return tracing.start("process", record.topic, "CONSUMER", (record.headers,), more)
+
+    def failed(self, fault: BaseException) -> None:
+        options = self.task.options
+        self.verdict = verdict_of(fault, reject_on=options.reject_on, reasons=options.reasons)
+
+    def ended(self, span: tracing.Span) -> None:
+        self.ended_at = time.monotonic()
+        tracing.end(span, self.verdict.kind, self.verdict.reason)
 
     def arguments(self) -> tuple[Any, ...]:
         return (self.payload, self.context)[: self.task.argument_count]

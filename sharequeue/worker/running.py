@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -16,7 +15,7 @@ from typing import Final
 from sharequeue import background
 from sharequeue.client import tracing
 from sharequeue.worker.job import Job
-from sharequeue.worker.outcomes import ACCEPTED, STOPPED, verdict_of
+from sharequeue.worker.outcomes import ACCEPTED
 
 Done = Callable[[list[Job]], None]
 
@@ -75,35 +74,26 @@ class Runner:
         """Tell a job that its record is lost: an async function is cancelled, a plain one sees it in its context."""
         job.context.lost = True
         if job.task.is_async:
-            self._loop.call_soon_threadsafe(self._cancel, job)
-
-    @staticmethod
-    def _cancel(job: Job) -> None:
-        if job.cancel is not None:
-            job.cancel()
+            self._loop.call_soon_threadsafe(lambda: job.cancel())  # noqa: PLW0108 - its start, on the way, sets it
 
     def _start_async(self, jobs: list[Job], results: Results) -> None:
         for job in jobs:
             job.cancel = background.start(self._tasks, self._await(job, results)).cancel
 
     async def _await(self, job: Job, results: Results) -> None:
-        verdict = STOPPED  # of a task that the program itself cancels
         span = job.start_span()
         try:
             with tracing.current(span):
                 await job.task.function(*job.arguments())
-            verdict = ACCEPTED
+            job.verdict = ACCEPTED
         except asyncio.CancelledError:
             pass  # nobody awaits this task
-        except Exception as fault:
-            verdict = verdict_of(fault, reject_on=job.task.options.reject_on, reasons=job.task.options.reasons)
-        except BaseException as fault:  # the program is to end: SystemExit, KeyboardInterrupt
-            verdict = verdict_of(fault)
-            raise
+        except BaseException as fault:
+            job.failed(fault)
+            if not isinstance(fault, Exception):  # the program is to end: SystemExit, KeyboardInterrupt
+                raise
         finally:
-            job.verdict = job.verdict or verdict
-            job.ended_at = time.monotonic()
-            tracing.end(span, job.verdict.kind, job.verdict.reason)
+            job.ended(span)
             results.put(job)
 
     def _start_in_thread(self, job: Job, results: Results) -> None:
@@ -118,17 +108,14 @@ class Runner:
     def _work(self) -> None:
         while True:
             job, results = self._waiting.get()
-            verdict = STOPPED
             span = job.start_span()
             try:
                 with tracing.current(span):
                     job.task.function(*job.arguments())
-                verdict = ACCEPTED
+                job.verdict = ACCEPTED
             except BaseException as fault:  # of a thread alone: SystemExit ends no program there
-                verdict = verdict_of(fault, reject_on=job.task.options.reject_on, reasons=job.task.options.reasons)
-            job.verdict = job.verdict or verdict
-            job.ended_at = time.monotonic()
-            tracing.end(span, job.verdict.kind, job.verdict.reason)
+                job.failed(fault)
+            job.ended(span)
             with self._lock:
                 self._in_threads -= 1
             results.put(job)
