@@ -146,8 +146,8 @@ MUTANTS = [
         ),
         (
             "9.4 the start offset never goes back",
-            "    start_offset = max(request.start_offset, state.start_offset)\n    count",
-            "    start_offset = request.start_offset\n    count",
+            "        start_offset=max(request.start_offset, state.start_offset),\n",
+            "        start_offset=request.start_offset,\n",
         ),
         (
             "9.4 a lower leader epoch is fenced",
@@ -156,7 +156,7 @@ MUTANTS = [
         ),
         (
             "9.4 a write records a higher leader epoch",
-            "            leader_epoch=raised,\n",
+            "        leader_epoch=leader_epoch if leader_epoch > state.recorded_leader_epoch else -1,\n",
             "",
         ),
         (

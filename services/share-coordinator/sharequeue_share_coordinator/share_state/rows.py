@@ -1,7 +1,7 @@
 """The rows of the state log, and the state that they make. Pure. Source: Kafka ShareCoordinatorShard."""
 
 import itertools
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, structs
@@ -78,6 +78,14 @@ class KeyState(Struct, frozen=True):
     """Why the rows cannot be read. If it is set, the other fields mean nothing."""
 
 
+_CARRIED: Final = [name for name in KeyState.__struct_fields__ if name in Row.__struct_fields__]
+
+
+def carried(whole: Row | KeyState) -> dict[str, Any]:
+    """The fields that a state and its snapshot share."""
+    return {name: getattr(whole, name) for name in _CARRIED}
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Row).decode
 
@@ -133,8 +141,12 @@ def replay(
         return _snapshot(state, row, updates_per_snapshot, size)
     if state is None:
         return None
+    return with_update(state, row, size, in_place=stored)
+
+
+def with_update(state: KeyState, row: Row, size: int = 0, *, in_place: bool = False) -> KeyState:
+    """The state after an update. `in_place`: nobody else has the list of its batches."""
     start_offset = max(state.start_offset, row.start_offset)
-    batches = updated(state.batches, row.batches, start_offset, in_place=stored)
     return structs.replace(
         state,
         leader_epoch=state.leader_epoch if row.leader_epoch == -1 else row.leader_epoch,
@@ -142,7 +154,7 @@ def replay(
         start_offset=state.start_offset if row.start_offset == -1 else row.start_offset,
         delivery_complete_count=row.delivery_complete_count,
         removed_unread=max(state.removed_unread, row.removed_unread),
-        batches=batches,
+        batches=updated(state.batches, row.batches, start_offset, in_place=in_place),
         texts=[*state.texts, *row.texts] if row.texts else state.texts,
         updates=state.updates + 1,
         rows=state.rows + 1,
@@ -168,17 +180,7 @@ def _snapshot(state: KeyState | None, row: Row, updates_per_snapshot: int, size:
     recorded = max(-1 if state is None else state.recorded_leader_epoch, row.leader_epoch, row.recorded_leader_epoch)
     due = state is not None and state.updates >= updates_per_snapshot
     return KeyState(
-        snapshot_epoch=row.snapshot_epoch,
-        state_epoch=row.state_epoch,
-        leader_epoch=row.leader_epoch,
-        recorded_leader_epoch=recorded,
-        start_offset=row.start_offset,
-        delivery_complete_count=row.delivery_complete_count,
-        create_timestamp_ms=row.create_timestamp_ms,
-        write_timestamp_ms=row.write_timestamp_ms,
-        batches=row.batches,
-        texts=row.texts,
-        removed_unread=row.removed_unread,
+        **carried(row) | {"recorded_leader_epoch": recorded},
         updates=0 if state is None or due else state.updates,
         snapshot_bytes=size,
     )

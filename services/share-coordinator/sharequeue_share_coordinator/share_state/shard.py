@@ -16,9 +16,18 @@ from sharequeue.protocol.types import (
     UNINITIALIZED_START_OFFSET,
 )
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
-from sharequeue_share_coordinator.share_state.batch_list import from_offset, updated
+from sharequeue_share_coordinator.share_state.batch_list import from_offset
 from sharequeue_share_coordinator.share_state.notes import FINISHED, taken, without_unused_texts
-from sharequeue_share_coordinator.share_state.rows import SNAPSHOT, TOMBSTONE, UPDATE, KeyState, Row, snapshot_due
+from sharequeue_share_coordinator.share_state.rows import (
+    SNAPSHOT,
+    TOMBSTONE,
+    UPDATE,
+    KeyState,
+    Row,
+    carried,
+    snapshot_due,
+    with_update,
+)
 
 READ_PAGE_BYTES: Final = 1 << 17
 """The state in one answer, as JSON, roughly."""
@@ -149,19 +158,18 @@ def read(
     row: Row | None = None
     version = version_of(state.snapshot_epoch, state.updates)
     if leader_epoch > state.recorded_leader_epoch:
+        row = Row(
+            kind=UPDATE,
+            snapshot_epoch=state.snapshot_epoch,
+            leader_epoch=leader_epoch,
+            delivery_complete_count=state.delivery_complete_count,
+        )
+        version += 1
         if snapshot_due(state, updates_per_snapshot):
-            row = _snapshot(state, now_ms, leader_epoch=leader_epoch)
+            row = _snapshot(with_update(state, row), now_ms)
             batches, table = without_unused_texts(row.batches, row.texts)  # as later pages have them
             row = structs.replace(row, batches=batches, texts=table)
-            version = version_of(state.snapshot_epoch + 1, 0)
-        else:
-            row = Row(
-                kind=UPDATE,
-                snapshot_epoch=state.snapshot_epoch,
-                leader_epoch=leader_epoch,
-                delivery_complete_count=state.delivery_complete_count,
-            )
-            version += 1
+            version = version_of(row.snapshot_epoch, 0)
     held = state if row is None or row.kind == UPDATE else row
     page, texts, next_offset = page_of(held.batches, held.texts, request.from_offset, page_bytes)
     result = PartitionStateResult(
@@ -208,42 +216,25 @@ def write(
         return fault(request.partition, FencedStateEpoch, message)
     if topic is not None:
         return topic
-    start_offset = max(request.start_offset, state.start_offset)
-    count = _delivery_complete_count(state, request)
-    removed_unread = max(request.removed_unread, state.removed_unread)
     batches, texts = taken(request.state.batches, request.state.texts, state.texts)
+    row = Row(
+        kind=UPDATE,
+        snapshot_epoch=state.snapshot_epoch,
+        leader_epoch=leader_epoch if leader_epoch > state.recorded_leader_epoch else -1,
+        start_offset=max(request.start_offset, state.start_offset),
+        delivery_complete_count=_delivery_complete_count(state, request),
+        removed_unread=max(request.removed_unread, state.removed_unread),
+        batches=batches,
+        texts=texts,
+    )
     result = done(request.partition)
     result.store = store
-    raised = leader_epoch if leader_epoch > state.recorded_leader_epoch else -1
     if not snapshot_due(state, updates_per_snapshot) and state_epoch == state.state_epoch:
         result.version = version_of(state.snapshot_epoch, state.updates + 1)
-        row = Row(
-            kind=UPDATE,
-            snapshot_epoch=state.snapshot_epoch,
-            leader_epoch=raised,
-            start_offset=start_offset,
-            delivery_complete_count=count,
-            removed_unread=removed_unread,
-            batches=batches,
-            texts=texts,
-        )
         return Decision(result, row)
-    result.version = version_of(state.snapshot_epoch + 1, 0)
-    row = Row(
-        kind=SNAPSHOT,
-        snapshot_epoch=state.snapshot_epoch + 1,
-        state_epoch=state_epoch,
-        leader_epoch=max(state.leader_epoch, raised),
-        recorded_leader_epoch=leader_epoch,
-        start_offset=start_offset,
-        delivery_complete_count=count,
-        removed_unread=removed_unread,
-        batches=updated(state.batches, batches, start_offset),
-        texts=[*state.texts, *texts],
-        create_timestamp_ms=now_ms,
-        write_timestamp_ms=now_ms,
-    )
-    return Decision(result, row)
+    snapshot = _snapshot(with_update(state, row), now_ms)
+    result.version = version_of(snapshot.snapshot_epoch, 0)
+    return Decision(result, structs.replace(snapshot, state_epoch=state_epoch))
 
 
 def page_of(
@@ -347,26 +338,13 @@ def cold_snapshot(state: KeyState, interval_ms: int, now_ms: int) -> Row | None:
     """
     if not state.rows or now_ms - state.write_timestamp_ms < interval_ms:
         return None
-    return structs.replace(
-        _snapshot(state, now_ms, leader_epoch=state.leader_epoch), create_timestamp_ms=state.create_timestamp_ms
-    )
+    return structs.replace(_snapshot(state, now_ms), create_timestamp_ms=state.create_timestamp_ms)
 
 
-def _snapshot(state: KeyState, now_ms: int, *, leader_epoch: int) -> Row:
-    return Row(
-        kind=SNAPSHOT,
-        snapshot_epoch=state.snapshot_epoch + 1,
-        state_epoch=state.state_epoch,
-        leader_epoch=leader_epoch,
-        recorded_leader_epoch=state.recorded_leader_epoch,
-        start_offset=state.start_offset,
-        delivery_complete_count=state.delivery_complete_count,
-        removed_unread=state.removed_unread,
-        batches=state.batches,
-        texts=state.texts,
-        create_timestamp_ms=now_ms,
-        write_timestamp_ms=now_ms,
-    )
+def _snapshot(state: KeyState, now_ms: int) -> Row:
+    """The next snapshot, of a whole state."""
+    new = {"snapshot_epoch": state.snapshot_epoch + 1, "create_timestamp_ms": now_ms, "write_timestamp_ms": now_ms}
+    return Row(kind=SNAPSHOT, **carried(state) | new)
 
 
 def _fenced(partition: int, leader_epoch: int, state: KeyState) -> Decision:
