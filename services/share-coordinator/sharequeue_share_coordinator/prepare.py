@@ -1,5 +1,6 @@
 """Puts a share coordinator together: its shards, the commit loop, housekeeping, and the calls."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sharequeue import postgres_connection
@@ -26,12 +27,12 @@ async def connect_to(url: str) -> Any:
     return await postgres_connection.connect(url, name, SETTINGS, timeout=5, command_timeout=8.5)
 
 
+@dataclass
 class ShardChanges:
     """The effects of a change of the owned shards. See ShardEvents."""
 
-    def __init__(self, coordinator: ShareCoordinator, partition_counts: PartitionCounts) -> None:
-        self._coordinator = coordinator
-        self._partition_counts = partition_counts
+    _coordinator: ShareCoordinator
+    _partition_counts: PartitionCounts
 
     def shards_taken(self, _: frozenset[int]) -> None:
         self._partition_counts.forget()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -23,15 +24,13 @@ MOST_REPLAYED_HERE: Final = 64 * 1024
 """Bytes of rows. More are replayed in a thread, so that the event loop does not stop."""
 
 
+@dataclass(slots=True)
 class CachedPartition:
     """A share-partition in memory. `key_id`: None if the database has no such key. `state`: None if it has no state."""
 
-    __slots__ = ("key_id", "shard", "state")
-
-    def __init__(self, shard: int, key_id: int | None, state: KeyState | None) -> None:
-        self.shard = shard
-        self.key_id = key_id
-        self.state = state
+    shard: int
+    key_id: int | None
+    state: KeyState | None
 
 
 class StateCache:

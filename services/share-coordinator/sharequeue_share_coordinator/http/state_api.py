@@ -66,11 +66,6 @@ class ShareStateApi:
         self._partition_counts = partition_counts
         self._clock = clock
         self._updates_per_snapshot = updates_per_snapshot
-        self._initialize = Rule(
-            lambda state, request, topic: shard.initialize(state, request, topic, clock.now_ms()),
-            state_epoch=True,
-            creates=True,
-        )
         self._write = Rule(
             lambda state, request, topic: shard.write(
                 state, request, topic, updates_per_snapshot, clock.now_ms(), coordinator.time_line.started
@@ -78,37 +73,36 @@ class ShareStateApi:
             leader_epoch=True,
             state_epoch=True,
         )
-        self._delete = Rule(shard.delete)
-        self._read_summary = Rule(shard.read_summary)
 
     def calls(self) -> list[tuple[Api, Handler]]:
+        initialize = Rule(
+            lambda state, request, topic: shard.initialize(state, request, topic, self._clock.now_ms()),
+            state_epoch=True,
+            creates=True,
+        )
+        rules = [
+            (apis.INITIALIZE_STATE, initialize),
+            (apis.WRITE_STATE, self._write),
+            (apis.DELETE_STATE, Rule(shard.delete)),
+            (apis.READ_STATE_SUMMARY, Rule(shard.read_summary)),
+        ]
         return [
-            (apis.INITIALIZE_STATE, self.initialize),
+            *((api, partial(self._of_group, rule)) for api, rule in rules),
             (apis.READ_STATE, self.read),
-            (apis.WRITE_STATE, self.write),
             (apis.WRITE_STATE_BATCH, self.write_batch),
-            (apis.DELETE_STATE, self.delete),
-            (apis.READ_STATE_SUMMARY, self.read_summary),
             (apis.TOPIC_STATE_DELETED, self.topic_deleted),
         ]
-
-    async def initialize(self, call: Call) -> ShareStateResponse:
-        return await self._of_group(call, self._initialize)
 
     async def read(self, call: Call) -> ShareStateResponse:
         request: ShareStateRequest = call.request
         asked = sum(len(topic.partitions) for topic in request.topics)
         page_bytes = shard.READ_PAGE_BYTES // max(asked, 1)
-        return await self._of_group(call, Rule(partial(self._decide_read, page_bytes), leader_epoch=True))
 
-    async def write(self, call: Call) -> ShareStateResponse:
-        return await self._of_group(call, self._write)
+        def decide(state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
+            limit, started = self._updates_per_snapshot, self._coordinator.time_line.started
+            return shard.read(state, request, topic, limit, self._clock.now_ms(), page_bytes, started)
 
-    async def delete(self, call: Call) -> ShareStateResponse:
-        return await self._of_group(call, self._delete)
-
-    async def read_summary(self, call: Call) -> ShareStateResponse:
-        return await self._of_group(call, self._read_summary)
+        return await self._of_group(Rule(decide, leader_epoch=True), call)
 
     async def write_batch(self, call: Call) -> WriteBatchResponse:
         request: WriteBatchRequest = call.request
@@ -129,17 +123,9 @@ class ShareStateApi:
             sentence = self._coordinator.health.note(fault).sentence
             raise CoordinatorNotAvailable(f"the state cannot be deleted: {sentence}") from fault
 
-    def _decide_read(
-        self, page_bytes: int, state: KeyState | None, request: PartitionState, topic: Decision | None
-    ) -> Decision:
-        now_ms = self._clock.now_ms()
-        return shard.read(
-            state, request, topic, self._updates_per_snapshot, now_ms, page_bytes, self._coordinator.time_line.started
-        )
-
     # Requests
 
-    async def _of_group(self, call: Call, rule: Rule) -> ShareStateResponse:
+    async def _of_group(self, rule: Rule, call: Call) -> ShareStateResponse:
         """Answer a call of one group. As in Kafka, a request without a group, topics or partitions has no results."""
         request: ShareStateRequest = call.request
         empty_partitions = any(not topic.partitions for topic in request.topics) and not rule.creates
