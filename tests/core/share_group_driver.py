@@ -53,7 +53,7 @@ class Driver:
         before = vars_of(self.group)
         decision = self.group.heartbeat(request, self.topics, self.settings, self.now_ms)
         assert vars_of(self.group) == before, "a decision changes nothing"
-        self.apply(decision.changes)
+        self.apply(decision)
         return decision.answer
 
     def leave(self, member_id: str) -> None:

@@ -108,7 +108,7 @@ def test_a_group_begins_again_in_a_topic_whose_offsets_were_deleted() -> None:
     driver.create("t1", 3)
     driver.share_coordinator = "silent"
     driver.initialize({"id-t1": [1]})
-    driver.apply(delete_offsets(driver.group, driver.topics["t1"]).changes)
+    driver.apply(delete_offsets(driver.group, driver.topics["t1"]))
     driver.initialize({"id-t1": [0, 1, 2]})
     assert driver.asked[1] == (Initialization("id-t1", some(1), 0, 3),)
     assert driver.asked[2] == (Initialization("id-t1", some(0, 2), -1, 4), Initialization("id-t1", some(1), -1, 3))
@@ -324,5 +324,5 @@ def test_a_late_request_initialises_nothing_that_was_begun_anew_or_deleted() -> 
     altered = alter(driver.group, {"id-t1": {0: 7}}, driver.topics)
     driver.group.apply(altered, driver.now_ms)
     assert [each.partitions for each in driver.group.still_asked(late)] == [frozenset({1})]
-    driver.group.apply(delete_group(driver.group, driver.topics).changes, driver.now_ms)
+    driver.group.apply(delete_group(driver.group, driver.topics), driver.now_ms)
     assert driver.group.still_asked(late) == []

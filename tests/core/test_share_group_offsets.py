@@ -84,7 +84,7 @@ def test_gi_021_deleting_offsets_forgets_the_initialised_topics() -> None:
         share_group_offsets.delete_offsets(driver.group, driver.topics["topic2"])
     deletion = share_group_offsets.delete_offsets(driver.group, driver.topics["topic1"])
     assert deletion.partitions == {"id-topic1": some(0, 1)}
-    driver.apply(deletion.changes)
+    driver.apply(deletion)
     assert driver.group.deleting == texts("id-topic1")
     assert driver.group.topics == {"id-topic2": GroupTopic({0: 3}, first_partitions=1)}
     driver.apply(share_group_offsets.deleted(driver.group, ["id-topic1"]))
@@ -94,11 +94,11 @@ def test_gi_021_deleting_offsets_forgets_the_initialised_topics() -> None:
 def test_gi_023_a_repeated_deletion_names_all_partitions() -> None:
     driver = Driver(topics={"topic1": 3})
     driver.initialize({"id-topic1": [0, 1]})
-    driver.apply(share_group_offsets.delete_offsets(driver.group, driver.topics["topic1"]).changes)
+    driver.apply(share_group_offsets.delete_offsets(driver.group, driver.topics["topic1"]))
     driver.restart()
     again = share_group_offsets.delete_offsets(driver.group, driver.topics["topic1"])
     assert again.partitions == {"id-topic1": some(0, 1, 2)}
-    assert not again.changes.durable
+    assert not again.durable
     assert driver.group.deleting == texts("id-topic1")
 
 
@@ -109,19 +109,19 @@ def test_partitions_still_being_initialised_are_not_deleted() -> None:
     driver.initialize({"id-t1": [1]})
     deletion = share_group_offsets.delete_offsets(driver.group, driver.topics["t1"])
     assert deletion.partitions == {"id-t1": some(0)}
-    assert deletion.changes.topics == {"id-t1": GroupTopic({1: 3})}
+    assert deletion.topics == {"id-t1": GroupTopic({1: 3})}
 
 
 def test_gi_025_deleting_a_group_forgets_everything_but_its_epochs() -> None:
     driver = Driver(topics={"t1": 2, "t2": 1, "t3": 3, "gone": 1})
     driver.initialize({"id-t1": [0, 1], "id-t3": [0], "id-gone": [0]})
-    driver.apply(share_group_offsets.delete_offsets(driver.group, driver.topics["t3"]).changes)
+    driver.apply(share_group_offsets.delete_offsets(driver.group, driver.topics["t3"]))
     driver.share_coordinator = "silent"
     driver.initialize({"id-t2": [0]})
     del driver.topics["gone"]
     deletion = share_group_offsets.delete_group(driver.group, driver.topics)
     assert deletion.partitions == {"id-t1": some(0, 1), "id-t2": some(0), "id-t3": some(0, 1, 2)}
-    driver.apply(deletion.changes)
+    driver.apply(deletion)
     assert (driver.group.topics, driver.group.deleting) == ({}, texts("id-t1", "id-t2", "id-t3"))
     assert share_group_offsets.delete_group(driver.group, driver.topics).partitions.keys() == driver.group.deleting
     epochs = driver.group.epochs

@@ -23,8 +23,8 @@ def joined(group_id: str) -> ShareGroup:
     for now_ms in (1000, 2000, 3000):
         beat = Heartbeat("m", epoch, None, frozenset({"wide"}))
         decision = group.heartbeat(beat, {"wide": TOPIC}, GroupSettings(assignment_interval_ms=0), now_ms)
-        group.apply(decision.changes, now_ms)
-        group.apply(group.initialized(decision.changes.initializations), now_ms)
+        group.apply(decision, now_ms)
+        group.apply(group.initialized(decision.initializations), now_ms)
         epoch = decision.answer.member_epoch
     return group
 
@@ -58,7 +58,7 @@ def test_groups_that_wait_for_their_initialisation_take_no_memory_for_each_parti
     def join(group_id: str) -> None:
         group = ShareGroup(group_id)
         beat = Heartbeat("m", 0, None, frozenset(wide))
-        changes = group.heartbeat(beat, wide, GroupSettings(), 1000).changes
+        changes = group.heartbeat(beat, wide, GroupSettings(), 1000)
         group.apply(changes, 1000)
         assert len(group.topics["id"].initializing) == 10_000
         groups.append(group)

@@ -16,7 +16,7 @@ before have ended by then, and their late requests to the group coordinator are 
 So a deleted group stays deleted.
 """
 
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -59,20 +59,12 @@ class GroupAdmin:
         Raises: GroupIdNotFound, NonEmptyGroup. ApiError: some state could not be deleted.
         """
         async with self._groups.locked(group_id) as group, self._unused(group, force=force, since_ms=unused_ms):
-            try:
-                begun: list[Deletion] = []
-
-                def begin(machine: ShareGroup) -> Changes:
-                    begun.append(offsets.delete_group(machine, self._metadata.by_name))
-                    return begun[-1].changes
-
-                await self._groups.decide(group, begin)
-                await self._delete_state(group_id, begun[-1].partitions)
-            finally:
-                await self._gateways.unload(group_id, UnloadGroupRequest(end=force))
-            await self._remove_readers(group, begun[-1].partitions)
-            with _indefinite():
-                await self._groups.decide(group, partial(offsets.group_deleted, unused_ms=unused_ms))
+            await self._delete(
+                group,
+                lambda machine: offsets.delete_group(machine, self._metadata.by_name),
+                UnloadGroupRequest(end=force),
+                partial(offsets.group_deleted, unused_ms=unused_ms),
+            )
 
     async def delete_offsets(self, group_id: str, topic: TopicRow, *, force: bool) -> None:
         """Delete a group's offsets of a topic.
@@ -80,20 +72,12 @@ class GroupAdmin:
         Raises: GroupIdNotFound, NonEmptyGroup. UnknownTopicOrPartition: it has none.
         """
         async with self._groups.locked(group_id) as group, self._unused(group, force=force):
-            begun: list[Deletion] = []
-
-            def begin(machine: ShareGroup) -> Changes:
-                begun.append(offsets.delete_offsets(machine, self._metadata.topic(topic.name)))
-                return begun[-1].changes
-
-            await self._groups.decide(group, begin)
-            try:
-                await self._delete_state(group_id, begun[-1].partitions)
-            finally:
-                await self._gateways.unload(group_id, UnloadGroupRequest(topic_ids=[topic.topic_id], end=force))
-            await self._remove_readers(group, begun[-1].partitions)
-            with _indefinite():
-                await self._groups.decide(group, lambda machine: offsets.deleted(machine, [topic.topic_id]))
+            await self._delete(
+                group,
+                lambda machine: offsets.delete_offsets(machine, self._metadata.topic(topic.name)),
+                UnloadGroupRequest(topic_ids=[topic.topic_id], end=force),
+                partial(offsets.deleted, topic_ids=[topic.topic_id]),
+            )
 
     async def alter_offsets(
         self, group_id: str, request: AlterShareGroupOffsetsRequest
@@ -144,21 +128,28 @@ class GroupAdmin:
             await self._gateways.change_readers(group_id, "raise", state_epoch, _without(wanted, faults))
         return faults
 
-    async def _remove_readers(self, group: OwnedGroup, partitions: Mapping[str, Collection[int]]) -> None:
-        """The state is deleted and unloaded: the group does not hold the log any more."""
-        with _indefinite():
-            state_epoch = group.machine.epochs.group_epoch
-            offsets = {topic_id: dict.fromkeys(some, 0) for topic_id, some in partitions.items()}
-            await self._gateways.change_readers(group.group_id, "remove", state_epoch, offsets)
+    async def _delete(
+        self,
+        group: OwnedGroup,
+        begin: Callable[[ShareGroup], Deletion],
+        unload: UnloadGroupRequest,
+        end: Callable[[ShareGroup], Changes],
+    ) -> None:
+        """Delete state of a group, as the page says: `begin` and `end` are what is persisted.
 
-    async def _delete_state(self, group_id: str, partitions: Mapping[str, Collection[int]]) -> None:
-        """Have the share coordinator delete a group's state. Raises: ApiError: some of it may not be deleted."""
-        if not partitions:
-            return
+        Raises: ApiError: some of it may not be deleted.
+        """
+        partitions = (await self._groups.decide(group, begin)).partitions
         with _indefinite():
-            faults = await self._states.delete(group_id, partitions)
-        for fault in faults.values():
-            raise fault
+            try:
+                faults = await self._states.delete(group.group_id, partitions)
+            finally:
+                await self._gateways.unload(group.group_id, unload)
+            for fault in faults.values():
+                raise fault
+            gone = {topic_id: dict.fromkeys(some, 0) for topic_id, some in partitions.items()}
+            await self._gateways.change_readers(group.group_id, "remove", group.machine.epochs.group_epoch, gone)
+            await self._groups.decide(group, end)
 
     # Use
 

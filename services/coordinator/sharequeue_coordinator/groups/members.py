@@ -7,8 +7,7 @@ from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups.initializer import Initializer
 from sharequeue_coordinator.groups.registry import GroupRegistry
 from sharequeue_coordinator.metadata.metadata import Metadata
-from sharequeue_coordinator.share_group.changes import Changes
-from sharequeue_coordinator.share_group.heartbeat import JOIN_EPOCH, Heartbeat, HeartbeatAnswer
+from sharequeue_coordinator.share_group.heartbeat import JOIN_EPOCH, Heartbeat, HeartbeatAnswer, HeartbeatDecision
 from sharequeue_coordinator.share_group.machine import ShareGroup
 from sharequeue_http.forms.errors import CoordinatorNotAvailable
 
@@ -33,23 +32,20 @@ class Members:
             known = map(self._metadata.by_name.get, request.subscribed_topic_names)
             if not all(topic is not None and topic.topic_id in begun for topic in known):
                 await self._metadata.catch_up()
-        answers: list[HeartbeatAnswer] = []
 
-        def event(machine: ShareGroup) -> Changes:
+        def event(machine: ShareGroup) -> HeartbeatDecision:
             if group.closed and request.member_epoch == JOIN_EPOCH:
                 raise CoordinatorNotAvailable(
                     f"an administrator is changing group {group_id!r}, so no member can join; try again"
                 )
-            decision = machine.heartbeat(request, self._metadata.by_name, group.settings, self._clock.now_ms())
-            answers.append(decision.answer)
-            return decision.changes
+            return machine.heartbeat(request, self._metadata.by_name, group.settings, self._clock.now_ms())
 
         with self._database.fenced(group_id) as fence:
             group = await self._groups.get(group_id, fence, create=True)
-            changes = await self._groups.decide(group, event)
-            if changes.initializations:
-                await self._initializer.begin_behind(group, changes)
-        return answers[-1]
+            decision = await self._groups.decide(group, event)
+            if decision.initializations:
+                await self._initializer.begin_behind(group, decision)
+        return decision.answer
 
     async def leave(self, group_id: str, member_id: str) -> None:
         """Remove a member. Raises: GroupIdNotFound, UnknownMemberId."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from sharequeue import background
@@ -21,6 +21,8 @@ from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.share_group.changes import Changes, GroupSettings
 from sharequeue_coordinator.share_group.machine import ShareGroup
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
+
+C = TypeVar("C", bound=Changes)
 
 KEEP_UNUSED_S: Final = 60.0
 """How long a group without members stays in memory after its last use."""
@@ -167,7 +169,7 @@ class GroupRegistry:
 
     # Events
 
-    async def decide(self, group: OwnedGroup, event: Callable[[ShareGroup], Changes]) -> Changes:
+    async def decide(self, group: OwnedGroup, event: Callable[[ShareGroup], C]) -> C:
         """Have the machine decide, persist the changes, apply them. If a topic is deleted just now, decide again.
 
         Raises: the errors of `event`. StorageError, NotCoordinator: the changes may be stored; the group is dropped.
@@ -195,7 +197,7 @@ class GroupRegistry:
             self._note_members(group)
             return changes
 
-    def _allowed(self, group: OwnedGroup, event: Callable[[ShareGroup], Changes]) -> Changes:
+    def _allowed(self, group: OwnedGroup, event: Callable[[ShareGroup], C]) -> C:
         """Return what the machine decides. Raises: as the event; Throttled: too many groups or share-partitions."""
         changes = event(group.machine)
         begun = sum(len(each.partitions) for each in changes.initializations) if changes.topics else 0

@@ -3,8 +3,8 @@
 No IO, no clock, no logging. Events are methods or functions; they take the time, change nothing and return `Changes`:
 
     decision = group.heartbeat(request, topics, settings, now_ms)      decide
-    persist(decision.changes)                                          in one transaction, if they are durable
-    group.apply(decision.changes, now_ms)                              only this changes the group
+    persist(decision)                                                  in one transaction, if it is durable
+    group.apply(decision, now_ms)                                      only this changes the group
     answer(decision.answer)
 
     the group      absent ─first heartbeat or initialisation─▶ Empty ◀─members─▶ Stable      Empty ─delete─▶ absent

@@ -1,7 +1,7 @@
 """The request of a member and its answer. Source: KIP-932, ShareGroupHeartbeat."""
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from sharequeue.protocol.types import MAX_MEMBER_ID_LENGTH
 from sharequeue_coordinator.share_group.assignor import Assignment
@@ -46,8 +46,8 @@ class HeartbeatAnswer:
     assignment: Assignment | None = None
 
 
-class HeartbeatDecision(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatDecision(Changes):
     """The answer to send once the changes are persisted and applied."""
 
     answer: HeartbeatAnswer
-    changes: Changes

@@ -108,8 +108,9 @@ class ShareGroup:
         """
         check_heartbeat(request)
         if request.member_epoch == LEAVE_EPOCH:
-            changes = self.leave(request.member_id, topics)
-            return HeartbeatDecision(HeartbeatAnswer(request.member_id, LEAVE_EPOCH, 0), changes)
+            left = self.leave(request.member_id, topics)
+            answer = HeartbeatAnswer(request.member_id, LEAVE_EPOCH, 0)
+            return HeartbeatDecision(answer=answer, epochs=left.epochs, members=left.members, target=left.target)
         member = self._member(request, settings)
         updated = _updated(member, request)
         resubscribed = updated.subscribed_topic_names != member.subscribed_topic_names
@@ -149,7 +150,8 @@ class ShareGroup:
         )
         counts = partition_counts(topics.values() if initializations else ())
         begun = initialization.begin(self.topics, initializations, counts)
-        changes = Changes(
+        return HeartbeatDecision(
+            answer=answer,
             epochs=None if epochs == self.epochs else epochs,
             members={} if updated == self.members.get(request.member_id) else {request.member_id: updated},
             target=target,
@@ -158,7 +160,6 @@ class ShareGroup:
             deadlines={request.member_id: now_ms + settings.session_timeout_ms},
             initializations=initializations,
         )
-        return HeartbeatDecision(answer, changes)
 
     def leave(self, member_id: str, topics: TopicsByName) -> Changes:
         """Remove a member. Raises: GroupIdNotFound, UnknownMemberId."""

@@ -5,7 +5,7 @@ request to the share coordinator at a time, here as in every initialisation.
 """
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from sharequeue.protocol.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET
@@ -15,11 +15,11 @@ from sharequeue_coordinator.share_group.initialization import GroupTopic, Initia
 from sharequeue_coordinator.share_group.machine import ShareGroup
 
 
-class Deletion(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion(Changes):
     """partitions: those whose state the share coordinator is to delete, by topic id."""
 
     partitions: Mapping[str, frozenset[int]]
-    changes: Changes
 
 
 def alter(group: ShareGroup, asked: Mapping[str, Mapping[int, int]], topics: TopicsByName) -> Changes:
@@ -67,10 +67,11 @@ def delete_offsets(group: ShareGroup, topic: ExistingTopic) -> Deletion:
     known = group.topics.get(topic_id, GroupTopic())
     if known.initialized:
         left = GroupTopic(known.initializing) if known.initializing else None
-        changes = Changes(topics={topic_id: left}, deleting=group.deleting | {topic_id})
-        return Deletion({topic_id: known.initialized}, changes)
+        return Deletion(
+            partitions={topic_id: known.initialized}, topics={topic_id: left}, deleting=group.deleting | {topic_id}
+        )
     if topic_id in group.deleting:
-        return Deletion({topic_id: frozenset(range(topic.partitions))}, Changes())
+        return Deletion(partitions={topic_id: frozenset(range(topic.partitions))})
     raise UnknownTopicOrPartition("There is no offset information to delete.")
 
 
@@ -88,8 +89,11 @@ def delete_group(group: ShareGroup, topics: TopicsByName) -> Deletion:
             begun = known.initialized.union(known.initializing)
             partitions[topic_id] = partitions.get(topic_id, frozenset()) | begun
     deleting = frozenset(partitions)
-    changes = Changes(topics=dict.fromkeys(group.topics), deleting=None if deleting == group.deleting else deleting)
-    return Deletion(partitions, changes)
+    return Deletion(
+        partitions=partitions,
+        topics=dict.fromkeys(group.topics),
+        deleting=None if deleting == group.deleting else deleting,
+    )
 
 
 def deleted(group: ShareGroup, topic_ids: Collection[str]) -> Changes:
