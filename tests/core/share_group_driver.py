@@ -92,16 +92,15 @@ class Driver:
     def restart(self) -> None:
         """A service that has only what was persisted."""
         group = self.group
-        self.group = ShareGroup.restore(
-            "g",
-            group.epochs,
-            group.members.values(),
-            group.target,
-            group.topics,
-            group.deleting,
-            self.settings,
-            self.now_ms,
+        stored = Changes(
+            epochs=group.epochs,
+            members=group.members,
+            target=group.target,
+            topics=group.topics,
+            deleting=group.deleting,
+            deleted=not group.exists,
         )
+        self.group = ShareGroup.restore("g", stored, self.settings, self.now_ms)
 
     def assigned(self, *member_ids: str, topic: str = "foo") -> list[frozenset[int]]:
         """The partitions of a topic in the last answer to each member."""

@@ -1,9 +1,8 @@
 """Members of a group, heartbeat by heartbeat: scenarios HB, GI-037."""
 
 import pytest
-from sharequeue_coordinator.share_group.changes import GroupSettings, ShareGroupState
+from sharequeue_coordinator.share_group.changes import Changes, Epochs, GroupSettings, ShareGroupState
 from sharequeue_coordinator.share_group.initialization import GroupTopic
-from sharequeue_coordinator.share_group.machine import ShareGroup
 
 from sharequeue.protocol.configs import share_group_config
 from sharequeue.protocol.errors import FencedMemberEpoch, GroupIdNotFound, GroupMaxSizeReached, UnknownMemberId
@@ -301,7 +300,8 @@ def test_another_rack_or_client_is_persisted_and_raises_no_epoch() -> None:
 
 def test_a_group_made_again_continues_its_epochs() -> None:
     driver = Driver()
-    driver.group = ShareGroup("g", driver.group.epochs._replace(group_epoch=7, assignment_epoch=7))
+    driver.apply(Changes(epochs=Epochs(group_epoch=7, assignment_epoch=7), deleted=True))
+    driver.restart()
     with pytest.raises(GroupIdNotFound):
         driver.leave("M1")
     assert driver.heartbeat("M1", 0, ["foo"]).member_epoch == 8

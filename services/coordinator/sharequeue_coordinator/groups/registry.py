@@ -84,19 +84,7 @@ class GroupRegistry:
         stored: store.StoredGroup | None = await self._database.query(store.load, group_id)
         if stored is None:
             return OwnedGroup(group_id, fence, store.NO_REVISION, ShareGroup(group_id), settings)
-        if stored.exists:
-            machine = ShareGroup.restore(
-                group_id,
-                stored.epochs,
-                stored.members,
-                stored.target,
-                stored.topics,
-                stored.deleting,
-                settings,
-                self._clock.now_ms(),
-            )
-        else:
-            machine = ShareGroup(group_id, stored.epochs)
+        machine = ShareGroup.restore(group_id, stored.changes, settings, self._clock.now_ms())
         return OwnedGroup(group_id, fence, stored.revision, machine, settings)
 
     def _settings(self, group_id: str, config: Mapping[str, str]) -> GroupSettings:

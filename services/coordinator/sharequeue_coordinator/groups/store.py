@@ -25,15 +25,10 @@ class Outdated(Exception):
 
 
 class StoredGroup(NamedTuple):
-    """A group as it is stored. A deleted group (`exists` is false) has only its epochs."""
+    """A group as it is stored: under which revision, and as the changes that make it."""
 
     revision: int
-    exists: bool
-    epochs: Epochs
-    members: list[Member]
-    target: dict[str, Assignment]
-    topics: dict[str, GroupTopic]
-    deleting: frozenset[str]
+    changes: Changes
 
 
 def _assignment_json(assignment: Assignment) -> str:
@@ -76,19 +71,19 @@ async def load(connection: Connection, group_id: str) -> StoredGroup | None:
         targets = await connection.fetch(
             "SELECT member_id, assignment FROM groups.share_group_targets WHERE group_id = $1", group_id
         )
-    return StoredGroup(
-        row[1],
-        not row[0],
-        Epochs(*row[2:]),
-        [_member(member) for member in members],
-        {member_id: _assignment(text) for member_id, text in targets},
-        {
+    changes = Changes(
+        deleted=row[0],
+        epochs=Epochs(*row[2:]),
+        members={member[0]: _member(member) for member in members},
+        target={member_id: _assignment(text) for member_id, text in targets},
+        topics={
             str(topic[0]): GroupTopic(numbered(topic[2], topic[3]), frozenset(topic[4]), topic[5])
             for topic in topics
             if not topic[1]
         },
-        frozenset(str(topic[0]) for topic in topics if topic[1]),
+        deleting=frozenset(str(topic[0]) for topic in topics if topic[1]),
     )
+    return StoredGroup(row[1], changes)
 
 
 async def save(connection: Connection, fence: Fence, group_id: str, revision: int, changes: Changes) -> bool:

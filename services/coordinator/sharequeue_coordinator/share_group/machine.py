@@ -36,15 +36,12 @@ from sharequeue_coordinator.share_group.subscribed_topics import View
 
 
 class ShareGroup:
-    """A group, also before it exists.
+    """A group, also before it exists. `group_id`: for messages."""
 
-    Args:
-        group_id: for messages. epochs: those of a deleted group, which a new one of its name continues; else None.
-    """
-
-    def __init__(self, group_id: str, epochs: Epochs | None = None) -> None:
+    def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.epochs = epochs or Epochs()
+        self.epochs = Epochs()
+        """A new group continues those of a deleted one of its name."""
         self.exists = False
         """False: nobody has created the group yet, or it was deleted."""
         self.members: dict[str, Member] = {}
@@ -60,29 +57,11 @@ class ShareGroup:
         While they stay equal, a heartbeat has nothing to do."""
 
     @classmethod
-    def restore(
-        cls,
-        group_id: str,
-        epochs: Epochs,
-        members: Iterable[Member],
-        target: Mapping[str, Assignment],
-        topics: Mapping[str, GroupTopic],
-        deleting: Collection[str],
-        settings: GroupSettings,
-        now_ms: int,
-    ) -> Self:
+    def restore(cls, group_id: str, stored: Changes, settings: GroupSettings, now_ms: int) -> Self:
         """The group as it is stored. Sessions and the retry intervals of initialisations start now."""
         group = cls(group_id)
-        by_id = {member.member_id: member for member in members}
-        changes = Changes(
-            epochs=epochs,
-            members=by_id,
-            target=target,
-            topics=topics,
-            deleting=frozenset(deleting),
-            deadlines=dict.fromkeys(by_id, now_ms + settings.session_timeout_ms),
-        )
-        group.apply(changes, now_ms)
+        deadlines = dict.fromkeys(stored.members, now_ms + settings.session_timeout_ms)
+        group.apply(replace(stored, deadlines=deadlines), now_ms)
         return group
 
     @property
