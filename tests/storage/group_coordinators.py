@@ -8,12 +8,12 @@ from typing import Any
 import asyncpg
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.database import TRY_WRITE, Database
+from sharequeue_coordinator.settings import Settings
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.ownership.share_state_client import ShareStateClient
-from sharequeue.protocol.service_configs import service_config
 from sharequeue.protocol.shards import CLUSTER_SHARD, shard_of
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.time_line import TimeLine
@@ -45,19 +45,15 @@ async def instance(database_url: str, node_id: str, **bounds: Any) -> AsyncItera
     )
     pool = await asyncpg.create_pool(database_url, min_size=1, max_size=8, command_timeout=10)
     client = ShareStateClient("http://127.0.0.1:1")
-    coordinator = GroupCoordinator(
-        Database(pool, ownership, TimeLine(), PostgresHealth(connect, TRY_WRITE)),
-        client,
-        service=service_config({}, kafka_defaults=False),
+    settings = Settings(
+        database_url=database_url,
+        share_coordinator_url="http://127.0.0.1:1",
         cluster_token="token",
-        kafka_defaults=False,
-        max_partitions=100,
-        clock=Clock(),
-        gateway_lease_ms=3000,
-        group_max_size=200,
-        initialize_retry_interval_ms=30_000,
+        max_partitions_per_topic=100,
         **bounds,
     )
+    database = Database(pool, ownership, TimeLine(), PostgresHealth(connect, TRY_WRITE))
+    coordinator = GroupCoordinator(database, client, settings, Clock())
     owning: asyncio.Task[None] | None = None
     try:
         await coordinator.metadata.load()

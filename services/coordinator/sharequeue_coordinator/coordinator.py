@@ -1,7 +1,6 @@
 """One instance of the group coordinator, put together from its rooms. Everything it answers is durable."""
 
 import logging
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +24,7 @@ from sharequeue_coordinator.groups.totals import Totals
 from sharequeue_coordinator.metadata.access import AccessAdmin
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.topic_admin import TopicAdmin
+from sharequeue_coordinator.settings import Settings
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
@@ -44,50 +44,41 @@ class GroupCoordinator:
         self,
         database: Database,
         share_coordinators: ShareStateClient,
-        *,
-        service: Mapping[str, int],
-        cluster_token: str,
-        kafka_defaults: bool,
-        max_partitions: int,
+        settings: Settings,
         clock: Clock,
-        gateway_lease_ms: int,
-        group_max_size: int,
-        initialize_retry_interval_ms: int,
-        max_topics: int = 10_000,
-        max_groups: int = 100_000,
-        max_share_partitions: int = 20_000_000,
         kafka: "KafkaCluster | None" = None,
-        kafka_topics: str = "*",
     ) -> None:
+        """`kafka`: the cluster whose topics these are."""
+        service, cluster_token = settings.service_config(), settings.cluster_token
         self._database = database
         self.health = database.health
         self.query = database.query
         self.metadata = Metadata(
             database,
             clock,
-            gateway_lease_ms=gateway_lease_ms,
-            kafka_defaults=kafka_defaults or kafka is not None,
+            gateway_lease_ms=settings.gateway_lease_ms,
+            kafka_defaults=settings.kafka_defaults or kafka is not None,
             topic_gone=self._forget_topic,
         )
-        rooms = TopicAdmin if kafka is None else _topics_in(kafka, kafka_topics)
+        rooms = TopicAdmin if kafka is None else _topics_in(kafka, settings.kafka_topics)
         self.topics: TopicAdmin = rooms(
             database,
             self.metadata,
             share_coordinators,
             cluster_token=cluster_token,
-            max_topics=max_topics,
-            max_partitions=max_partitions,
+            max_topics=settings.max_topics,
+            max_partitions=settings.max_partitions_per_topic,
         )
         self.access = AccessAdmin(database, self.metadata)
-        totals = Totals(max_groups, max_share_partitions)
+        totals = Totals(settings.max_groups, settings.max_share_partitions)
         self.groups = GroupRegistry(
             database,
             self.metadata,
             clock,
             configs=group_configs(service),
-            kafka_defaults=kafka_defaults,
-            max_size=group_max_size,
-            initialize_retry_interval_ms=initialize_retry_interval_ms,
+            kafka_defaults=settings.kafka_defaults,
+            max_size=settings.group_max_size,
+            initialize_retry_interval_ms=settings.initialize_retry_interval_ms,
             totals=totals,
         )
         states = ShareStates(share_coordinators)

@@ -60,23 +60,7 @@ async def prepare(settings: Settings) -> Service:
     await database.health.look()
     kafka, stores = await _kafka_of(settings)
     share_coordinators = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
-    coordinator = GroupCoordinator(
-        database,
-        share_coordinators,
-        service=settings.service_config(),
-        cluster_token=settings.cluster_token,
-        kafka_defaults=settings.kafka_defaults,
-        max_partitions=settings.max_partitions_per_topic,
-        clock=Clock(),
-        group_max_size=settings.group_max_size,
-        initialize_retry_interval_ms=settings.initialize_retry_interval_ms,
-        gateway_lease_ms=settings.gateway_lease_ms,
-        max_topics=settings.max_topics,
-        max_groups=settings.max_groups,
-        max_share_partitions=settings.max_share_partitions,
-        kafka=kafka,
-        kafka_topics=settings.kafka_topics,
-    )
+    coordinator = GroupCoordinator(database, share_coordinators, settings, Clock(), kafka)
     await coordinator.topics.bind()
     time_line.forget(coordinator.metadata.forget)
     ownership.listen(CHANGES_CHANNEL, coordinator.metadata.look)
