@@ -11,6 +11,7 @@ from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
 from sharequeue_share_coordinator.coordinator.operations import Operation
 from sharequeue_share_coordinator.partition_counts import PartitionCounts
 from sharequeue_share_coordinator.prepare import ShardChanges
+from sharequeue_share_coordinator.settings import Settings
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import KeyState
 from sharequeue_share_coordinator.share_state.shard import Decide
@@ -57,21 +58,17 @@ class Running:
             shards=range(SHARDS),
             lease_ms=lease_ms,
         )
-        self.coordinator = ShareCoordinator(
-            connect,
-            self.ownership,
-            TimeLine(),
-            updates_per_snapshot=limit,
-            max_cached=max_cached,
-        )
-        self.housekeeping = Housekeeping(
-            self.coordinator,
-            connect,
-            self.ownership,
-            Clock(),
-            cold_interval_ms=cold_ms,
+        settings = Settings(
+            database_url=database_url,
+            coordinator_url="",
+            cluster_token="",
+            snapshot_update_records_per_snapshot=limit,
+            max_cached_share_partitions=max_cached,
+            cold_partition_snapshot_interval_ms=cold_ms,
             prune_interval_ms=prune_ms,
         )
+        self.coordinator = ShareCoordinator(connect, self.ownership, TimeLine(), settings)
+        self.housekeeping = Housekeeping(self.coordinator, connect, self.ownership, Clock(), settings)
         self.owning: asyncio.Task[None] | None = None
         self.loop: asyncio.Task[None] | None = None
 

@@ -64,29 +64,14 @@ async def prepare(settings: Settings) -> Service:
         cluster_token=settings.cluster_token,
     )
     time_line.forget(ownership.forget_all)
-    updates_per_snapshot = settings.snapshot_update_records_per_snapshot
-    coordinator = ShareCoordinator(
-        connect,
-        ownership,
-        time_line,
-        updates_per_snapshot=updates_per_snapshot,
-        max_cached=settings.max_cached_share_partitions,
-        sized=not settings.kafka_defaults,
-    )
+    coordinator = ShareCoordinator(connect, ownership, time_line, settings)
     await coordinator.health.look()
-    housekeeping = Housekeeping(
-        coordinator,
-        connect,
-        ownership,
-        clock,
-        cold_interval_ms=settings.cold_partition_snapshot_interval_ms,
-        prune_interval_ms=settings.prune_interval_ms,
-    )
+    housekeeping = Housekeeping(coordinator, connect, ownership, clock, settings)
     group_coordinators = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
     partition_counts = PartitionCounts(group_coordinators)
     await ownership.start(ShardChanges(coordinator, partition_counts))
     app = create_share_coordinator_app(
-        ShareStateApi(coordinator, housekeeping, partition_counts, clock, updates_per_snapshot=updates_per_snapshot),
+        ShareStateApi(coordinator, housekeeping, partition_counts, clock),
         ownership,
         cluster_token=settings.cluster_token,
     )

@@ -25,6 +25,7 @@ from sharequeue_http.log import REQUEST, Tally, fields
 from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.operations import Decided, Operation, WaitingRequest
 from sharequeue_share_coordinator.coordinator.state_cache import CachedPartition, StateCache
+from sharequeue_share_coordinator.settings import Settings
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import PART, TOMBSTONE, UPDATE, encode_row, replay
 from sharequeue_share_coordinator.share_state.shard import Decision
@@ -48,20 +49,17 @@ class ShareCoordinator:
         connect: Callable[[], Awaitable[Any]],
         ownership: Ownership,
         time_line: TimeLine,
-        *,
-        updates_per_snapshot: int,
-        max_cached: int,
-        sized: bool = True,
+        settings: Settings,
     ) -> None:
-        """`sized`: whether bytes decide, beside the number of updates, when a snapshot is due."""
         self._connect = connect
         self.health = PostgresHealth(connect, TRY_WRITE)
         self._ownership = ownership
         self.time_line: Final = time_line
-        self._updates_per_snapshot = updates_per_snapshot
-        self.states = StateCache(ownership, updates_per_snapshot=updates_per_snapshot, sized=sized)
-        self._max_cached = max_cached
-        self._sized = sized
+        self.updates_per_snapshot = settings.snapshot_update_records_per_snapshot
+        self._max_cached = settings.max_cached_share_partitions
+        self._sized = not settings.kafka_defaults
+        """Whether bytes decide, beside the number of updates, when a snapshot is due."""
+        self.states = StateCache(ownership, updates_per_snapshot=self.updates_per_snapshot, sized=self._sized)
         self._gathered: list[WaitingRequest] = []
         self._wake = asyncio.Event()
         self._busy = False
@@ -245,7 +243,7 @@ class ShareCoordinator:
                     large = len(row.batches) > MOST_ENCODED_HERE
                     stored, records = await asyncio.to_thread(encode_row, row) if large else encode_row(row)
                     size = sum(map(len, records)) if self._sized else 0
-                    decided.states[key] = replay(state, stored, self._updates_per_snapshot, size)
+                    decided.states[key] = replay(state, stored, self.updates_per_snapshot, size)
                     decided.rows.append(StoredRow(entry.key_id, stored.kind, records[0]))
                     decided.rows += [StoredRow(entry.key_id, PART, record) for record in records[1:]]
                     decided.epochs[entry.shard] = owned

@@ -16,6 +16,7 @@ from sharequeue_http.log import fields
 from sharequeue_share_coordinator import metrics, store
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.operations import Operation
+from sharequeue_share_coordinator.settings import Settings
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import KeyState
 from sharequeue_share_coordinator.share_state.shard import Decision
@@ -40,8 +41,7 @@ class Housekeeping:
     _connect: Callable[[], Awaitable[Any]]
     _ownership: Ownership
     _clock: Clock
-    cold_interval_ms: int
-    prune_interval_ms: int
+    _settings: Settings
     _connection: Any = field(init=False, default=None)
 
     async def delete_topic(self, topic_id: str) -> list[int]:
@@ -64,7 +64,7 @@ class Housekeeping:
     async def run(self) -> None:
         """Prune, for as long as the service runs. Most rounds read only keys that wrote a snapshot or a tombstone."""
         turns = itertools.count()
-        async for _ in Every(self.prune_interval_ms / 1000):
+        async for _ in Every(self._settings.prune_interval_ms / 1000):
             try:
                 connection = await self._connected()
                 if next(turns) % ROUNDS_PER_SWEEP == 0:
@@ -86,7 +86,7 @@ class Housekeeping:
     async def sweep(self, connection: Any) -> None:
         """Read whole tables, to find cold states, and the rows and keys that earlier owners and failed rounds left
         behind."""
-        cold = await store.cold_keys(connection, self.cold_interval_ms, KEYS_PER_READ)
+        cold = await store.cold_keys(connection, self._settings.cold_partition_snapshot_interval_ms, KEYS_PER_READ)
         for key in cold:  # one by one: large ones together would be one commit that all others wait for
             if self._coordinator.states.shard_of(key) in self._ownership.owned:
                 await self._coordinator.submit([Operation(key, self._cold_snapshot, False)])
@@ -100,7 +100,9 @@ class Housekeeping:
         now_ms = self._clock.now_ms()
         if state is None:
             return Decision(shard.done(0))
-        return Decision(shard.done(0), shard.cold_snapshot(state, self.cold_interval_ms, now_ms))
+        return Decision(
+            shard.done(0), shard.cold_snapshot(state, self._settings.cold_partition_snapshot_interval_ms, now_ms)
+        )
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():

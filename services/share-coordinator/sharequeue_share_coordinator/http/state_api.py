@@ -58,17 +58,14 @@ class ShareStateApi:
         housekeeping: Housekeeping,
         partition_counts: PartitionCounts,
         clock: Clock,
-        *,
-        updates_per_snapshot: int,
     ) -> None:
         self._coordinator = coordinator
         self._housekeeping = housekeeping
         self._partition_counts = partition_counts
         self._clock = clock
-        self._updates_per_snapshot = updates_per_snapshot
         self._write = Rule(
             lambda state, request, topic: shard.write(
-                state, request, topic, updates_per_snapshot, clock.now_ms(), coordinator.time_line.started
+                state, request, topic, coordinator.updates_per_snapshot, clock.now_ms(), coordinator.time_line.started
             ),
             leader_epoch=True,
             state_epoch=True,
@@ -99,7 +96,7 @@ class ShareStateApi:
         page_bytes = shard.READ_PAGE_BYTES // max(asked, 1)
 
         def decide(state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
-            limit, started = self._updates_per_snapshot, self._coordinator.time_line.started
+            limit, started = self._coordinator.updates_per_snapshot, self._coordinator.time_line.started
             return shard.read(state, request, topic, limit, self._clock.now_ms(), page_bytes, started)
 
         return await self._of_group(Rule(decide, leader_epoch=True), call)
