@@ -1,9 +1,9 @@
 """Rules of topics: names, partitions, settings and their changes."""
 
 import pytest
-from sharequeue_coordinator.metadata.topic_rules import check_growth, check_new, config_in_force
+from sharequeue_coordinator.metadata.topic_rules import check_growth, check_new
 
-from sharequeue.protocol.configs import TOPIC_CONFIGS, changed_config
+from sharequeue.protocol.configs import TOPIC_CONFIGS, changed_config, effective
 from sharequeue.protocol.errors import KAFKA_CODES, InvalidConfig, InvalidPartitions, InvalidTopic
 from sharequeue.protocol.types import group_id_fault, topic_name_fault
 
@@ -53,8 +53,8 @@ def test_settings_change_and_go_back_to_their_defaults() -> None:
     assert stored == {"retention.ms": "1000", "cleanup.policy": "compact"}
     stored = changed_config(TOPIC_CONFIGS, stored, {"retention.bytes": "5"}, ["retention.ms", "cleanup.policy"])
     assert stored == {"retention.bytes": "5"}
-    assert config_in_force(stored)["retention.ms"] == "-1"
-    assert config_in_force(stored)["retention.bytes"] == "5"
+    assert effective(TOPIC_CONFIGS, stored, False)["retention.ms"] == "-1"
+    assert effective(TOPIC_CONFIGS, stored, False)["retention.bytes"] == "5"
 
 
 def test_resetting_a_setting_never_set_is_allowed() -> None:

@@ -9,6 +9,7 @@ list, so whoever owns it then goes on.
 """
 
 import logging
+from dataclasses import dataclass
 from typing import Final
 
 from sharequeue.repeats import Every
@@ -25,13 +26,13 @@ LOOKED_AT: Final = 20
 """The most groups of one look."""
 
 
+@dataclass(eq=False)
 class EmptyGroups:
     """The empty groups that this instance owns."""
 
-    def __init__(self, database: Database, admin: GroupAdmin, retention_ms: int) -> None:
-        self._database = database
-        self._admin = admin
-        self._retention_ms = retention_ms
+    _database: Database
+    _admin: GroupAdmin
+    _retention_ms: int
 
     async def watch(self) -> None:
         """Look every few seconds. Runs until it is cancelled."""

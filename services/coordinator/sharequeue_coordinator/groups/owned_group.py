@@ -2,31 +2,28 @@
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 
 from sharequeue_coordinator.database import Fence
 from sharequeue_coordinator.share_group.changes import GroupSettings
 from sharequeue_coordinator.share_group.machine import ShareGroup
 
 
+@dataclass(eq=False, slots=True)
 class OwnedGroup:
-    """The machine of one group, with the fence, locks and settings of its owner.
+    """The machine of one group, with the fence, locks and settings of its owner."""
 
-    `fence`: the one under which the group was loaded, and is saved. `revision`: the stored one that the machine has.
-    `lock`, `deciding`: see the room. `closed`: an administrator changes its state just now, so no member may join.
-    `used_s`: when it was asked for last.
-    """
-
-    __slots__ = ("closed", "deciding", "fence", "group_id", "lock", "machine", "revision", "settings", "used_s")
-
-    def __init__(
-        self, group_id: str, fence: Fence, revision: int, machine: ShareGroup, settings: GroupSettings
-    ) -> None:
-        self.group_id = group_id
-        self.fence = fence
-        self.revision = revision
-        self.machine = machine
-        self.settings = settings
-        self.lock = asyncio.Lock()
-        self.deciding = asyncio.Lock()
-        self.closed = False
-        self.used_s = time.monotonic()
+    group_id: str
+    fence: Fence
+    """The one under which the group was loaded, and is saved."""
+    revision: int
+    """The stored one that the machine has."""
+    machine: ShareGroup
+    settings: GroupSettings
+    lock: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    """See the room, as for `deciding`."""
+    deciding: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    closed: bool = field(init=False, default=False)
+    """An administrator changes its state just now, so no member may join."""
+    used_s: float = field(init=False, default_factory=time.monotonic)
+    """When it was asked for last."""

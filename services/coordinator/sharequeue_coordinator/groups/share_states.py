@@ -82,16 +82,12 @@ class ShareStates:
         self, group_id: str, wanted: Mapping[str, Sequence[int]]
     ) -> dict[str, list[GroupPartitionSummary]]:
         """Start offset, leader epoch and count of partitions, by topic id. −1: it has none."""
-        results = await self._share_coordinators.state(apis.READ_STATE_SUMMARY, group_id, _named(wanted))
+        named = {topic_id: [PartitionState(partition=p) for p in sorted(some)] for topic_id, some in wanted.items()}
+        results = await self._share_coordinators.state(apis.READ_STATE_SUMMARY, group_id, named)
         found: dict[str, list[GroupPartitionSummary]] = {topic_id: [] for topic_id in wanted}
         for key, result in results.items():
             found[key.topic_id].append(_summary(result))
         return found
-
-
-def _named(wanted: Mapping[str, Iterable[int]]) -> dict[str, list[PartitionState]]:
-    """State requests that only name partitions, by topic id."""
-    return {topic_id: [PartitionState(partition=p) for p in sorted(some)] for topic_id, some in wanted.items()}
 
 
 def failed_partitions(faults: Mapping[tuple[str, int], ApiError]) -> list[FailedPartition]:

@@ -1,5 +1,7 @@
 """Start offset, leader epoch and count of a group's share-partitions, as the share coordinator has them."""
 
+from dataclasses import dataclass
+
 from sharequeue.protocol.errors import GroupIdNotFound
 from sharequeue.protocol.messages.cluster import GroupSummaryQuery, GroupSummaryResponse, GroupTopicSummary
 from sharequeue_coordinator.groups.registry import GroupRegistry
@@ -8,13 +10,13 @@ from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.share_group.machine import ShareGroup
 
 
+@dataclass(eq=False)
 class Summaries:
     """Reads summaries, in pages by topic name and partition."""
 
-    def __init__(self, metadata: Metadata, groups: GroupRegistry, states: ShareStates) -> None:
-        self._metadata = metadata
-        self._groups = groups
-        self._states = states
+    _metadata: Metadata
+    _groups: GroupRegistry
+    _states: ShareStates
 
     async def summary(self, group_id: str, query: GroupSummaryQuery) -> GroupSummaryResponse:
         """One page of a group's initialised share-partitions. Raises: GroupIdNotFound."""

@@ -51,8 +51,8 @@ class GroupsApi:
             (apis.DELETE_SHARE_GROUP, self.delete),
             (apis.DELETE_SHARE_GROUP_OFFSETS, self.delete_offsets),
             (apis.ALTER_SHARE_GROUP_OFFSETS, self.alter_offsets),
-            (apis.GET_SHARE_GROUP_CONFIG, self.get_config),
-            (apis.GET_SHARE_GROUP_SERVICE_CONFIG, self.get_service_config),
+            (apis.GET_SHARE_GROUP_CONFIG, lambda call: self._configs.in_force(_group_id(call))),
+            (apis.GET_SHARE_GROUP_SERVICE_CONFIG, lambda call: self._configs.service_config(_group_id(call))),
             (apis.UPDATE_SHARE_GROUP_CONFIG, self.update_config),
         ]
 
@@ -69,7 +69,7 @@ class GroupsApi:
             unquote(call.header(CLIENT_ID) or ""),
             call.header(CLIENT_HOST) or "",
         )
-        answer = await self._members.heartbeat(checked_group_id(call.path["group"]), heartbeat)
+        answer = await self._members.heartbeat(_group_id(call), heartbeat)
         return messages.HeartbeatResult(
             member_id=answer.member_id,
             member_epoch=answer.member_epoch,
@@ -86,7 +86,7 @@ class GroupsApi:
         return messages.MemberAssignment(topic_partitions=sorted(assigned, key=lambda entry: entry.topic))
 
     async def leave(self, call: Call) -> LeaveShareGroupResponse:
-        group_id = checked_group_id(call.path["group"])
+        group_id = _group_id(call)
         error_code = 0
         try:
             await self._members.leave(group_id, call.path["member_id"])
@@ -122,7 +122,7 @@ class GroupsApi:
 
     async def describe(self, call: Call) -> messages.ShareGroupDescription:
         query: messages.DescribeShareGroupQuery = call.request
-        group_id = checked_group_id(call.path["group"])
+        group_id = _group_id(call)
         machine = (await self._groups.find(group_id)).machine
         if not machine.exists:
             raise GroupIdNotFound(f"there is no group {group_id!r}")
@@ -162,31 +162,29 @@ class GroupsApi:
 
     async def delete(self, call: Call) -> Empty:
         query: messages.InUseQuery = call.request
-        await self._admin.delete(checked_group_id(call.path["group"]), force=query.force)
+        await self._admin.delete(_group_id(call), force=query.force)
         return Empty()
 
     async def delete_offsets(self, call: Call) -> Empty:
         query: messages.InUseQuery = call.request
         topic = self._metadata.topic(call.path["topic"])
-        await self._admin.delete_offsets(checked_group_id(call.path["group"]), topic, force=query.force)
+        await self._admin.delete_offsets(_group_id(call), topic, force=query.force)
         return Empty()
 
     async def alter_offsets(self, call: Call) -> AlterShareGroupOffsetsResponse:
         request: AlterShareGroupOffsetsRequest = call.request
-        faults = await self._admin.alter_offsets(checked_group_id(call.path["group"]), request)
+        faults = await self._admin.alter_offsets(_group_id(call), request)
         return AlterShareGroupOffsetsResponse(failed=failed_partitions(faults))
 
     # Settings
 
-    async def get_config(self, call: Call) -> dict[str, str]:
-        return await self._configs.in_force(checked_group_id(call.path["group"]))
-
-    async def get_service_config(self, call: Call) -> messages.ShareGroupServiceConfig:
-        return await self._configs.service_config(checked_group_id(call.path["group"]))
-
     async def update_config(self, call: Call) -> dict[str, str]:
         request: messages.UpdateShareGroupConfigRequest = call.request
-        return await self._configs.update(checked_group_id(call.path["group"]), request.config, request.reset)
+        return await self._configs.update(_group_id(call), request.config, request.reset)
+
+
+def _group_id(call: Call) -> str:
+    return checked_group_id(call.path["group"])
 
 
 def _states(text: str | None) -> list[ShareGroupState]:

@@ -47,24 +47,18 @@ class MetadataApi:
         await feed.wait(query.since, min(query.max_wait_ms, MAX_WAIT_MS) / 1000)
         await self._metadata.lead()
         changed = feed.after(query.since)
-        generation, service = self._gateways.generation.number, dict(self._configs.service)
-        access = self._metadata.access
-        if changed is None:
-            return messages.MetadataChangesResponse(
-                version=feed.version, generation=generation, access=access, service=service, reset=True
-            )
-        topic_ids, group_ids = changed
-        known = self._metadata.known((), topic_ids)
-        gone = set(topic_ids) - {topic.topic_id for topic in known}
-        return messages.MetadataChangesResponse(
+        response = messages.MetadataChangesResponse(
             version=feed.version,
-            generation=generation,
-            access=access,
-            service=service,
-            topics=known,
-            deleted_topic_ids=sorted(gone),
-            group_ids=group_ids,
+            generation=self._gateways.generation.number,
+            access=self._metadata.access,
+            service=dict(self._configs.service),
+            reset=changed is None,
         )
+        if changed is not None:
+            topic_ids, response.group_ids = changed
+            response.topics = self._metadata.known((), topic_ids)
+            response.deleted_topic_ids = sorted(set(topic_ids) - {topic.topic_id for topic in response.topics})
+        return response
 
     # Gateways
 

@@ -22,10 +22,10 @@ from sharequeue.protocol.messages.cluster import (
     RenewGatewayResponse,
 )
 from sharequeue.repeats import LEASE_HELD, Every
-from sharequeue.service.failed_looks import count_failed_look
+from sharequeue.service.failed_looks import looking
 from sharequeue_coordinator.database import Fence
 from sharequeue_coordinator.metadata import store
-from sharequeue_http.forms.errors import ApiError, InvalidRequest
+from sharequeue_http.forms.errors import InvalidRequest
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
@@ -128,23 +128,16 @@ class Gateways:
         """
         pause_ms = self.lease_ms // CHECKS_PER_LEASE
         checked_at_ms = self._clock.now_ms()
-        logged = False
         async for _ in Every(pause_ms / 1000):
             if not self._leads():
                 continue
-            try:
+            with looking("gateways", "the leases of gateways cannot be checked now"):
                 await self._lead()
                 now_ms = self._clock.now_ms()
                 if now_ms - checked_at_ms > 2 * pause_ms:
                     self._grant_leases()
                 checked_at_ms = now_ms
                 await self._remove_silent(now_ms)
-                logged = False
-            except ApiError as error:
-                count_failed_look("gateways")
-                if not logged:
-                    log.warning("the leases of gateways cannot be checked now", extra=fields(cause=error.detail))
-                logged = True
 
     def _grant_leases(self) -> None:
         ends_at_ms = self._clock.now_ms() + self.lease_ms

@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from sharequeue import access_store
 from sharequeue.clock import Clock
+from sharequeue.protocol.configs import TOPIC_CONFIGS, effective
 from sharequeue.protocol.errors import CoordinatorLoadInProgress, InvalidTopic, StorageError, UnknownTopicOrPartition
 from sharequeue.protocol.messages.cluster import Gateway
 from sharequeue.protocol.messages.topics import Topic
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import topic_name_fault
 from sharequeue_coordinator.database import Database, Fence
-from sharequeue_coordinator.metadata import store, topic_rules
+from sharequeue_coordinator.metadata import store
 from sharequeue_coordinator.metadata.change_feed import MOST_CHANGES, ChangeFeed
 from sharequeue_coordinator.metadata.gateways import Gateways
 from sharequeue_coordinator.metadata.store import TopicRow
@@ -198,5 +199,5 @@ class Metadata:
             name=topic.name,
             topic_id=topic.topic_id,
             partitions=topic.partitions,
-            config={**topic.config, **topic_rules.config_in_force(topic.config, self._kafka_defaults)},
+            config={**topic.config, **effective(TOPIC_CONFIGS, topic.config, self._kafka_defaults)},
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from sharequeue.protocol.configs import TOPIC_CONFIGS, changed_config, effective
+from sharequeue.protocol.configs import TOPIC_CONFIGS, changed_config
 from sharequeue.protocol.errors import InvalidPartitions, InvalidTopic
 from sharequeue.protocol.types import topic_name_fault
 
@@ -27,7 +27,3 @@ def check_growth(name: str, present: int, wanted: int, limit: int) -> None:
     check_partitions(wanted, limit)
     if wanted < present:
         raise InvalidPartitions(f"topic {name!r} has {present} partitions and cannot shrink to {wanted}")
-
-
-def config_in_force(stored: Mapping[str, str], kafka_defaults: bool = False) -> dict[str, str]:
-    return effective(TOPIC_CONFIGS, stored, kafka_defaults)
