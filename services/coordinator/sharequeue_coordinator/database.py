@@ -101,7 +101,6 @@ class Database:
             self._ended.set()
 
     def owns(self, group_id: str) -> bool:
-        """Return whether this instance owns a group's shard."""
         return shard_of(group_id, self._ownership.count) in self._ownership.owned
 
     def leads(self) -> bool:

@@ -68,8 +68,6 @@ class LoadedKey(NamedTuple):
 
 
 class StoredRow(NamedTuple):
-    """A row to append."""
-
     key_id: int
     kind: int
     record: bytes

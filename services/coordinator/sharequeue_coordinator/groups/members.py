@@ -14,8 +14,6 @@ from sharequeue_http.forms.errors import CoordinatorNotAvailable
 
 @dataclass(eq=False)
 class Members:
-    """The members of all groups that this instance owns."""
-
     _database: Database
     _metadata: Metadata
     _groups: GroupRegistry

@@ -257,7 +257,6 @@ async def _save_deleting(connection: Connection, group_id: str, topic_ids: Colle
 
 
 async def with_members(connection: Connection) -> list[str]:
-    """The ids of groups that have members."""
     rows = await connection.fetch("SELECT DISTINCT group_id FROM groups.share_group_members")
     return [row[0] for row in rows]
 

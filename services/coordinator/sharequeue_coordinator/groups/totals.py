@@ -13,7 +13,6 @@ class Totals:
         self._groups = self._share_partitions = 0
 
     def counted(self, groups: int, share_partitions: int) -> None:
-        """The database has so many."""
         self._groups, self._share_partitions = groups, share_partitions
 
     def begin(self, groups: int, share_partitions: int) -> None:

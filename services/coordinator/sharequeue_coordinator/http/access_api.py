@@ -17,8 +17,6 @@ log = logging.getLogger(__name__)
 
 
 def access_calls(access: AccessAdmin) -> list[tuple[Api, Handler]]:
-    """The calls about keys and rights, and their handlers."""
-
     async def act(api: Api, call: Call) -> Any:
         run = access.change if api.changes else access.read
         answer = await run(access_store.act, api, call.path, call.request)

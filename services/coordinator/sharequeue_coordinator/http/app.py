@@ -12,7 +12,6 @@ from sharequeue_http.application.app import App, create_app, serve
 
 
 def create_group_coordinator_app(coordinator: GroupCoordinator, ownership: Ownership, *, cluster_token: str) -> App:
-    """The application of one group coordinator."""
     app = create_app("sharequeue group coordinator", "Topics, group settings, initialisation of share-partitions.")
     metrics.TOPICS.set_function(lambda: len(coordinator.metadata.by_name))
     metrics.METADATA_VERSION.set_function(lambda: coordinator.metadata.feed.version)

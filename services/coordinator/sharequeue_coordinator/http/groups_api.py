@@ -32,8 +32,6 @@ MOST_LISTED: Final = 20_000
 
 
 class GroupsApi:
-    """The handlers of the group calls."""
-
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._query = coordinator.query
         self._metadata = coordinator.metadata

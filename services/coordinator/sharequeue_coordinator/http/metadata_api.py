@@ -11,8 +11,6 @@ from sharequeue_http.forms.api import Api
 
 
 class MetadataApi:
-    """The handlers of the calls between services."""
-
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._metadata = coordinator.metadata
         self._gateways = coordinator.metadata.gateways

@@ -16,8 +16,6 @@ from sharequeue_http.forms.api import Api
 
 
 class TopicsApi:
-    """The handlers of the topic calls."""
-
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._topics = coordinator.topics
         self._metadata = coordinator.metadata

@@ -54,7 +54,6 @@ class Gateways:
     generation: GatewayGeneration = field(init=False, default=NOTHING)
 
     async def refresh(self) -> None:
-        """Read the stored generation."""
         stored: GatewayGeneration = await self._query(store.gateway_generation)
         if stored.number >= self.generation.number:  # or a change of our own overtook the query
             self.generation = stored

@@ -35,7 +35,6 @@ TopicsByName = Mapping[str, ExistingTopic]
 
 
 def partition_counts(topics: Iterable[ExistingTopic]) -> dict[str, int]:
-    """Return how many partitions each topic has, by topic id."""
     return {topic.topic_id: topic.partitions for topic in topics}
 
 

@@ -27,7 +27,6 @@ def look(names: Collection[str], topics: TopicsByName, known: Mapping[str, Group
 
 
 def partition_count(names: Iterable[str], topics: TopicsByName) -> int:
-    """Return how many partitions the topics of these names have together."""
     return sum(topics[name].partitions for name in names if name in topics)
 
 

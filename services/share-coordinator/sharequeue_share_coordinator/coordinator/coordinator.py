@@ -158,7 +158,6 @@ class ShareCoordinator:
                 await self._commit_next()
 
     async def _commit_next(self) -> None:
-        """Commit requests that have gathered, in the task that calls this."""
         self._busy = True
         try:
             if self._stateless:

@@ -22,8 +22,6 @@ class Operation(NamedTuple):
 
 
 class WaitingRequest(NamedTuple):
-    """A request that waits for the next commit."""
-
     operations: Sequence[Operation]
     done: "asyncio.Future[list[PartitionStateResult]]"
     context: RequestContext | None

@@ -12,7 +12,6 @@ def create_share_coordinator_app(
     *,
     cluster_token: str,
 ) -> App:
-    """The application of one share coordinator."""
     app = create_app("sharequeue share coordinator", "Keeps the state of share-partitions.")
     for api, handler in states.calls():
         serve(app, api, handler, cluster_token=cluster_token)

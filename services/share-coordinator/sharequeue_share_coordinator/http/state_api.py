@@ -50,8 +50,6 @@ class Rule(NamedTuple):
 
 
 class ShareStateApi:
-    """The handlers of the state calls."""
-
     def __init__(
         self,
         coordinator: ShareCoordinator,
