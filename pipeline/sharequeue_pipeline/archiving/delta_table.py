@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import types as spark
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
-
-
-class Progress(NamedTuple):
-    """The progress of a partition in one commit: offsets below `next_offset` are archived or gone."""
-
-    partition: int
-    next_offset: int
 
 
 def table_schema(key: str, value: str, *, typed: bool = False) -> spark.StructType:
@@ -167,10 +160,10 @@ class TopicTable:
         """Return where the table goes on with a partition."""
         return self._table.transaction_version(self._transaction(partition)) or 0
 
-    def gaps(self) -> dict[int, tuple[int, int]]:
+    def gaps(self) -> dict[int, dict[str, int]]:
         """By partition: the first and last offset that left the log before they came into the table."""
         return {
-            entry.partition: (begin, entry.log_start_offset - 1)
+            entry.partition: {"first_offset": begin, "last_offset": entry.log_start_offset - 1}
             for entry in self._topic.partitions
             if 0 < (begin := self.next_offset(entry.partition)) < entry.log_start_offset
         }
@@ -197,10 +190,11 @@ class TopicTable:
             yield TableTask(self._options, self._schema, self.uri, entry, older=begin < widened)
             begin = last + 1
 
-    def commit(self, files: Iterable[TableFile], reached: Iterable[Progress], note: Any) -> None:
+    def commit(self, files: Iterable[TableFile], reached: Mapping[int, int], note: Any) -> None:
         """Add files, and say how far their partitions are archived, at once.
 
         Args:
+            reached: by partition: offsets below this one are archived or gone.
             note: JSON for the history of the table.
         Raises: PipelineError: another run has archived the same partitions since the table was opened.
         """
@@ -225,7 +219,8 @@ class TopicTable:
                 commit_properties=self._delta.CommitProperties(
                     custom_metadata={"sharequeue": json.dumps(note)},
                     app_transactions=[
-                        self._delta.Transaction(self._transaction(each.partition), each.next_offset) for each in reached
+                        self._delta.Transaction(self._transaction(partition), next_offset)
+                        for partition, next_offset in reached.items()
                     ],
                 ),
             )

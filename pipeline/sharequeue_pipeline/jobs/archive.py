@@ -16,7 +16,7 @@ import click
 from pyspark.sql import SparkSession
 
 from sharequeue.protocol.messages.topics import TopicDescription
-from sharequeue_pipeline.archiving.delta_table import Progress, TopicTable
+from sharequeue_pipeline.archiving.delta_table import TopicTable
 from sharequeue_pipeline.archiving.table_files import TableTask, WrittenSegment, verify_range, write_segment
 from sharequeue_pipeline.jobs.command_line import echo_json, gateway_at, job, job_options, say, start
 from sharequeue_pipeline.jobs.operator_client import OperatorClient
@@ -37,10 +37,7 @@ class Archiver:
         self._table = TopicTable(root, topic, options, merge=merge)
         self._new = {entry.partition: [0, 0] for entry in topic.partitions}
         """[records, files] of this run, by partition."""
-        self._gaps = {
-            partition: {"first_offset": first, "last_offset": last}
-            for partition, (first, last) in self._table.gaps().items()
-        }
+        self._gaps = self._table.gaps()
         self._malformed = self._rescued = 0
         self._verified = 0
 
@@ -66,7 +63,7 @@ class Archiver:
         gaps = [{"partition": place, **self._gaps[place]} for place in reached if place in self._gaps]
         self._table.commit(
             [file for each in wave for file in each.files],
-            [Progress(*each) for each in reached.items()],
+            reached,
             {"topic": self._topic.name, "ranges": ranges, "gaps": gaps},
         )
         for each in wave:

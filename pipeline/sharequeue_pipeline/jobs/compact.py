@@ -11,6 +11,7 @@ import json
 import time
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import groupby
@@ -35,7 +36,7 @@ REQUEST_BATCHES: Final = 500
 REQUEST_RANGES: Final = 10_000
 """In one request, which has at most MAX_CALL_BYTES: a range takes up to 70 bytes."""
 TASK_RECORDS: Final = 500_000
-_COUNTS: Final = pa.schema([("partition", pa.int32()), ("batches", pa.int64()), ("records", pa.int64())])
+_COUNTS: Final = pa.schema([("partition", pa.int32()), ("records", pa.int64())])
 
 
 class Listing(NamedTuple):
@@ -116,15 +117,14 @@ def replacing(
     """A function for mapInArrow: it removes sorted (partition, offset), and yields counts by partition."""
 
     def send(batches: Iterable[Any]) -> Iterator[Any]:
-        counts: dict[int, list[int]] = {}
+        counts: Counter[int] = Counter()
         with OperatorClient(target) as gateway:
             for partition, request in _requests(_rows(batches), listings.value):
                 gateway.replace(topic, partition, request)
-                count = counts.setdefault(partition, [0, 0])
-                count[0] += len(request)
-                count[1] += sum(each.last_offset - each.first_offset + 1 for one in request for each in one.remove)
-        rows = [{"partition": place, "batches": count[0], "records": count[1]} for place, count in counts.items()]
-        yield pa.RecordBatch.from_pylist(rows, schema=_COUNTS)
+                counts[partition] += sum(
+                    each.last_offset - each.first_offset + 1 for one in request for each in one.remove
+                )
+        yield pa.RecordBatch.from_arrays([[*counts], [*counts.values()]], schema=_COUNTS)
 
     return send
 
@@ -191,21 +191,16 @@ class Compactor:
         try:
             if dry_run:
                 counted = gone.groupBy("partition", "tombstone").count().collect()
-                removed = {(row["partition"], row["tombstone"]): (0, row["count"]) for row in counted}
+                removed = {(row["partition"], row["tombstone"]): row["count"] for row in counted}
             else:
                 removed = self._replace(gone.where("NOT tombstone"), False)
-                listed = list_batches(self._gateway, self._topic, self._now_ms)  # with new generations
-                self._listings = {
-                    place: before._replace(generations=_generations(before, listed[place]))
-                    for place, before in self._listings.items()
-                }
+                self._list_again()
                 removed |= self._replace(gone.where("tombstone"), True)
         finally:
             gone.unpersist()
         return self._report(removed, aborted, dry_run)
 
     def _remove_aborted(self) -> None:
-        """Remove all records of aborted transactions, and list the batches again with their new generations."""
         for partition, listing in self._listings.items():
             rows = (
                 (partition, offset)
@@ -214,10 +209,16 @@ class Compactor:
             )
             for _, request in _requests(rows, self._listings):
                 self._gateway.replace(self._topic, partition, request)
-        listed = list_batches(self._gateway, self._topic, self._now_ms)
-        self._listings = {
-            place: listed[place]._replace(records=before.records) for place, before in self._listings.items()
-        }
+        self._list_again()
+
+    def _list_again(self) -> None:
+        """Take the new generations of the same batches."""
+        for place, now in list_batches(self._gateway, self._topic, self._now_ms).items():
+            before = self._listings[place]
+            found = dict(zip(now.base_offsets, now.generations, strict=True))
+            old = zip(before.base_offsets, before.generations, strict=True)
+            generations = [found.get(base, generation) for base, generation in old]
+            self._listings[place] = before._replace(generations=array("q", generations))
 
     def _gone(self) -> DataFrame:
         starts = {str(entry.partition): entry.log_start_offset for entry in self._topic.partitions}
@@ -235,44 +236,35 @@ class Compactor:
         expired_before_ms = self._now_ms - int(self._topic.config["delete.retention.ms"])
         return removable(records, expired_before_ms, oldest_starts(self._gateway, self._topic))
 
-    def _replace(self, gone: DataFrame, tombstones: bool) -> dict[tuple[int, bool], tuple[int, int]]:
-        """Remove records from their batches. Returns: (batches, records) by (partition, tombstones)."""
+    def _replace(self, gone: DataFrame, tombstones: bool) -> dict[tuple[int, bool], int]:
+        """Remove records from their batches. Returns: how many, by (partition, tombstones)."""
         context = self._spark.sparkContext
         listings = context.broadcast(self._listings)
         counts = (
             gone.select("partition", "offset")
             .repartition("partition")  # a stored batch has one task
             .sortWithinPartitions("partition", "offset")
-            .mapInArrow(replacing(self._target, self._topic, listings), "partition int, batches bigint, records bigint")
+            .mapInArrow(replacing(self._target, self._topic, listings), "partition int, records bigint")
             .groupBy("partition")
-            .agg(f.sum("batches").alias("batches"), f.sum("records").alias("records"))
+            .agg(f.sum("records").alias("records"))
             .collect()
         )
-        return {(row["partition"], tombstones): (row["batches"], row["records"]) for row in counts}
+        return {(row["partition"], tombstones): row["records"] for row in counts}
 
-    def _report(
-        self, removed: dict[tuple[int, bool], tuple[int, int]], aborted: dict[int, int], dry_run: bool
-    ) -> dict[str, Any]:
+    def _report(self, removed: dict[tuple[int, bool], int], aborted: dict[int, int], dry_run: bool) -> dict[str, Any]:
         partitions = []
         for partition, listing in sorted(self._listings.items()):
-            superseded, tombstones = (removed.get((partition, kind), (0, 0))[1] for kind in (False, True))
             partitions.append(
                 {
                     "partition": partition,
                     "compacted_before": listing.end_offset,
                     "records": listing.records,
-                    "superseded": superseded,
-                    "tombstones": tombstones,
+                    "superseded": removed.get((partition, False), 0),
+                    "tombstones": removed.get((partition, True), 0),
                     "aborted": aborted[partition],
                 }
             )
         return {"topic": self._topic.name, "dry_run": dry_run, "partitions": partitions}
-
-
-def _generations(before: Listing, now: Listing) -> "array[int]":
-    """The generations that the batches of an earlier listing have now."""
-    found = dict(zip(now.base_offsets, now.generations, strict=True))
-    return array("q", [found.get(base, old) for base, old in zip(before.base_offsets, before.generations, strict=True)])
 
 
 @click.command()

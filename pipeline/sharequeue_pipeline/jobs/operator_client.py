@@ -3,11 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.compaction import (
-    BatchReplacement,
-    ReplacedBatch,
-    ReplaceRecordBatchesRequest,
-)
+from sharequeue.protocol.messages.compaction import BatchReplacement, ReplaceRecordBatchesRequest
 from sharequeue.protocol.messages.groups import ListShareGroupsQuery
 from sharequeue.protocol.messages.topics import (
     CreateTopicRequest,
@@ -52,7 +48,6 @@ class OperatorClient(GroupClient):
         return starts
 
     def _groups(self) -> Iterator[str]:
-        """The ids of all groups."""
         for page in self.list_pages(apis.LIST_SHARE_GROUPS, ListShareGroupsQuery()):
             yield from (group.group_id for group in page.groups)
 
@@ -62,12 +57,7 @@ class OperatorClient(GroupClient):
         request = DeleteRecordsRequest(partitions=partitions, topic_id=topic.topic_id)
         self.ask(apis.DELETE_RECORDS, request, topic=topic.name)
 
-    def replace(
-        self, topic: TopicDescription, partition: int, batches: Sequence[BatchReplacement]
-    ) -> list[ReplacedBatch]:
-        """Remove records from stored batches. Returns: the batches after it, with their new generations."""
+    def replace(self, topic: TopicDescription, partition: int, batches: Sequence[BatchReplacement]) -> None:
+        """Remove records from stored batches, which get new generations."""
         request = ReplaceRecordBatchesRequest(batches=list(batches), topic_id=topic.topic_id)
-        answer: list[ReplacedBatch] = self.ask(
-            apis.REPLACE_RECORD_BATCHES, request, topic=topic.name, partition=partition
-        ).batches
-        return answer
+        self.ask(apis.REPLACE_RECORD_BATCHES, request, topic=topic.name, partition=partition)
