@@ -23,7 +23,6 @@ def leave(name: str, text: str) -> None:
 
 
 def add(name: str, text: str) -> None:
-    """Add a line to the note under a name."""
     file = _file(name)
     if file is not None:
         with file.open("a") as opened:
@@ -40,7 +39,6 @@ def find(name: str) -> str | None:
 
 
 def remove(name: str) -> None:
-    """Remove the note under a name, if there is one."""
     file = _file(name)
     if file is not None:
         file.unlink(missing_ok=True)

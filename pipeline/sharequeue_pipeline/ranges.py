@@ -1,6 +1,6 @@
 """Ranges of offsets: joined, written into the offset of a micro-batch, and shared among tasks. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -111,12 +111,17 @@ def by_topic(places: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]
     return found
 
 
+def by_place(numbers: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, int], int]:
+    """The inverse of `by_topic`."""
+    return {(topic, int(name)): number for topic, found in numbers.items() for name, number in found.items()}
+
+
 def split(ranges: Sequence[Range], parts: int) -> list[list[Range]]:
     """Share the offsets among at most `parts` tasks, in order. Sizes differ by at most one offset."""
     total = sum(entry.size for entry in ranges)
     parts = min(parts, total)
     shares: list[list[Range]] = []
-    remaining = _pieces(ranges)
+    remaining = (entry for entry in ranges if entry.size > 0)
     piece = next(remaining, None)
     for index in range(parts):
         room = total * (index + 1) // parts - total * index // parts
@@ -129,7 +134,3 @@ def split(ranges: Sequence[Range], parts: int) -> list[list[Range]]:
             piece = rest if rest.size else next(remaining, None)
         shares.append(share)
     return shares
-
-
-def _pieces(ranges: Sequence[Range]) -> Iterator[Range]:
-    return (entry for entry in ranges if entry.size > 0)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import Offsets, source_options
+from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source import log_offsets
 from sharequeue_pipeline.source.log_offsets import Bounds
 
@@ -76,8 +77,8 @@ def test_deleted_offsets_are_left_out_if_data_may_be_lost() -> None:
 
 def test_deleted_offsets_are_those_between_the_checkpoint_and_the_log_start() -> None:
     assert log_offsets.deleted({("t", 0): 0, ("t", 1): 20}, BOUNDS, ENDS) == []
-    assert log_offsets.deleted({("t", 0): 50, ("t", 1): 7}, BOUNDS, ENDS) == [("t", 1, 7, 19)]
-    assert log_offsets.deleted({("t", 0): 3}, BOUNDS, ENDS) == [("t", 1, 0, 19)]  # a partition that was added
+    assert log_offsets.deleted({("t", 0): 50, ("t", 1): 7}, BOUNDS, ENDS) == [Range("t", 1, 7, 19)]
+    assert log_offsets.deleted({("t", 0): 3}, BOUNDS, ENDS) == [Range("t", 1, 0, 19)]  # a partition that was added
 
 
 def test_a_log_that_ends_before_the_checkpoint_is_refused() -> None:

@@ -53,7 +53,7 @@ class Queries:
                 read = [
                     (entry.partition, offset)
                     for share in shares
-                    for entry in share.ranges
+                    for entry in share.value[1]
                     for offset in range(entry.first_offset, entry.last_offset + 1)
                 ]
                 self.batches += 1

@@ -244,7 +244,7 @@ def test_a_restart_leaves_out_lost_ranges_each_time_spark_plans_the_batch(
     after = stream_reader(stack, name)
     for _ in range(2):
         planned = after.partitions(start, end)
-        assert [(entry.partition, entry.size) for share in planned for entry in share.ranges] in (
+        assert [(entry.partition, entry.size) for share in planned for entry in share.value[1]] in (
             [(1, 2)],
             [(1, 1)] * 2,
         )
@@ -357,7 +357,7 @@ def test_a_micro_batch_has_so_many_bytes(stack: Stack, gateway: Gateway, name: s
     reader.prepareForTriggerAvailableNow()
     offset, sizes = reader.initialOffset(), []
     while (following := reader.latestOffset(offset, ReadMaxRows(100))) != offset:
-        sizes.append(sum(entry.size for part in reader.partitions(offset, following) for entry in part.ranges))
+        sizes.append(sum(entry.size for part in reader.partitions(offset, following) for entry in part.value[1]))
         offset = following
     reader.stop()
     assert sum(sizes) == 20

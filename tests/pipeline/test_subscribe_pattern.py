@@ -48,7 +48,7 @@ def test_a_stream_finds_new_topics(stack: Stack, gateway: Gateway, name: str, mo
         if topic != "bb":
             wait_for(following, f"records of {topic}")
             assert [
-                (entry.topic, entry.size) for share in reader.partitions(offset, offset) for entry in share.ranges
+                (entry.topic, entry.size) for share in reader.partitions(offset, offset) for entry in share.value[1]
             ] == []
             taken = topics_of(offset)
             assert f"{name}-{topic}" in taken

@@ -43,7 +43,6 @@ class Room:
 
     @property
     def left(self) -> bool:
-        """Return whether there is any."""
         return self.records > 0 and self._bytes != 0
 
     @property

@@ -52,7 +52,6 @@ class BoundedRead:
         return self._ends
 
     def note(self, found: Iterable[Range]) -> None:
-        """Note acquired ranges."""
         found = [entry._replace(delivery_count=0) for entry in found]
         early = {entry[:2] for entry in found if entry.first_offset < self._ends.get(entry[:2], 0)}
         for place in {entry[:2] for entry in found}:

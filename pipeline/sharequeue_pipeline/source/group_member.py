@@ -184,7 +184,7 @@ class GroupMember:
         found = self._gateway.removed_unread(self._group, self._names())
         if "removed" not in offset:
             return ranges.by_topic(found)
-        before = {(topic, int(p)): count for topic, of in offset["removed"].items() for p, count in of.items()}
+        before = ranges.by_place(offset["removed"])
         new = {place: count - before.get(place, 0) for place, count in found.items() if count > before.get(place, 0)}
         if new:
             text = f"{sum(new.values())} offsets were deleted before group {self._group} read them"

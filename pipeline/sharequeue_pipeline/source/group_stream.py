@@ -27,7 +27,7 @@ from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceO
 from sharequeue_pipeline.source.admission import Admission
 from sharequeue_pipeline.source.bounded_read import BoundedRead
 from sharequeue_pipeline.source.group_member import GroupMember, topics_of
-from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
+from sharequeue_pipeline.source.range_reads import read_ranges
 from sharequeue_pipeline.source.topic_bounds import log_of
 
 
@@ -102,7 +102,7 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         member = self._member_of(end)
         held = member.held(end)
         member.note_given(held)
-        return [TaskRanges(share, member.member_id) for share in ranges.split(held, self._options.parallelism)]
+        return [InputPartition((member.member_id, share)) for share in ranges.split(held, self._options.parallelism)]
 
     def commit(self, end: dict[str, Any]) -> None:
         self._member_of(end).settle(end)

@@ -77,7 +77,6 @@ class Isolation:
         return Piece(first.topic, first.partition, min(most, last_offset - first.first_offset + 1))
 
     def note(self, found: Iterable[Range]) -> None:
-        """Note acquired ranges."""
         _, self._left = divided(self._left, found)
 
     def pass_over(self, piece: Piece) -> None:

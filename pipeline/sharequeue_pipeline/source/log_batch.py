@@ -12,14 +12,12 @@ from sharequeue_pipeline.options import SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source import log_offsets
 from sharequeue_pipeline.source.log_times import offsets_at
-from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
+from sharequeue_pipeline.source.range_reads import read_ranges
 from sharequeue_pipeline.source.topic_bounds import log_of, starts_of
 from sharequeue_pipeline.source.topic_names import TopicNames
 
 
 class LogBatchReader(DataSourceReader):
-    """The reader of `read` with `mode=log`."""
-
     def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
         log_offsets.check_batch(options.starting)
         self._options = options
@@ -38,7 +36,7 @@ class LogBatchReader(DataSourceReader):
                 Range(*place, start, ends[place] - 1, topic_id=topic_ids[place[0]])
                 for place, start in sorted(starts.items())
             ]
-        return [TaskRanges(share) for share in ranges.split(wanted, options.parallelism)]
+        return [InputPartition((None, share)) for share in ranges.split(wanted, options.parallelism)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_ranges(self._options, self._schema, partition)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from sharequeue_pipeline.errors import PipelineError, data_loss
 from sharequeue_pipeline.options import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET, Offsets
-from sharequeue_pipeline.ranges import by_topic
+from sharequeue_pipeline.ranges import Range, by_place, by_topic
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -32,15 +32,6 @@ class Log(NamedTuple):
     topic_ids: dict[str, str]
     bounds: Bounds
     log_ends: Mapping[Place, int]
-
-
-class Deleted(NamedTuple):
-    """Offsets that left the log before they were read, `last_offset` inclusive."""
-
-    topic: str
-    partition: int
-    first_offset: int
-    last_offset: int
 
 
 def check_batch(starting: str | Offsets) -> None:
@@ -124,7 +115,7 @@ def _shown(place: Place) -> str:
 # What was deleted
 
 
-def deleted(begun: Mapping[Place, int], bounds: Bounds, log_ends: Mapping[Place, int]) -> list[Deleted]:
+def deleted(begun: Mapping[Place, int], bounds: Bounds, log_ends: Mapping[Place, int]) -> list[Range]:
     """Return what left the log before it was read. Raises: PipelineError: the log ends before an offset that was read.
 
     `begun`: the next offsets to read. A partition that they lack was made since, so it is read from offset 0 on.
@@ -138,7 +129,7 @@ def deleted(begun: Mapping[Place, int], bounds: Bounds, log_ends: Mapping[Place,
                 "from a backup? Start the query with a new checkpoint"
             )
         if at < start:
-            found.append(Deleted(*place, at, start - 1))
+            found.append(Range(*place, at, start - 1))
     return found
 
 
@@ -163,11 +154,7 @@ def decode(offset: dict[str, Any]) -> dict[Place, int]:
         raise PipelineError(
             "the checkpoint was written by another source (a share group?): give this query a new checkpoint"
         )
-    return {
-        (topic, int(partition)): found
-        for topic, partitions in offset["log"].items()
-        for partition, found in partitions.items()
-    }
+    return by_place(offset["log"])
 
 
 def check_topics(offset: dict[str, Any], topic_ids: dict[str, str]) -> None:

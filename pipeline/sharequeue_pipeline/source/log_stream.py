@@ -22,8 +22,8 @@ from sharequeue_pipeline.options import DEFAULT_MAX_RECORDS_PER_TRIGGER, SourceO
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source import log_offsets
 from sharequeue_pipeline.source.admission import Admission
-from sharequeue_pipeline.source.log_offsets import Bounds, Deleted, Log, Place
-from sharequeue_pipeline.source.range_reads import TaskRanges, read_ranges
+from sharequeue_pipeline.source.log_offsets import Bounds, Log, Place
+from sharequeue_pipeline.source.range_reads import read_ranges
 from sharequeue_pipeline.source.topic_bounds import log_of, starts_of
 from sharequeue_pipeline.source.topic_names import TopicNames
 from sharequeue_pipeline.spark_version import STREAM_LIMITS, reaches
@@ -40,8 +40,6 @@ LOOKS: Final = 4
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of `readStream` with `mode=log`."""
-
     def __init__(self, options: SourceOptions, schema: spark.StructType) -> None:
         self._options = options
         self._schema = schema
@@ -77,8 +75,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log_offsets.check_topics(start, topic_ids)
             begun = self._still_there(begun, bounds)
             for entry in self._lost(begun, bounds, log_ends):
-                begun[entry.topic, entry.partition] = entry.last_offset + 1
-                lost += entry.last_offset - entry.first_offset + 1
+                begun[entry[:2]] = entry.last_offset + 1
+                lost += entry.size
             ends = self._targets or {place: end for place, (_, end) in bounds.items()}
             new = {place: max(0, end - begun.get(place, 0)) for place, end in ends.items()}
             total = sum(new.values())
@@ -121,13 +119,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log_offsets.check_topics(start, topic_ids)
         begun = self._still_there(begun, bounds)
         for entry in self._lost({place: begun.get(place, 0) for place in reached}, bounds, log_ends):
-            begun[entry.topic, entry.partition] = entry.last_offset + 1
+            begun[entry[:2]] = entry.last_offset + 1
         wanted = [
             Range(*place, begun.get(place, 0), offset - 1, topic_id=topic_ids.get(place[0], ""))
             for place, offset in sorted(reached.items())
             if offset > begun.get(place, 0)
         ]
-        return [TaskRanges(share) for share in ranges.split(wanted, self._options.parallelism)]
+        return [InputPartition((None, share)) for share in ranges.split(wanted, self._options.parallelism)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_ranges(self._options, self._schema, partition)
@@ -161,11 +159,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("the topic %s was deleted, and is not read any more", topic)
         return {place: offset for place, offset in places.items() if place[0] in there}
 
-    def _lost(self, begun: Mapping[Place, int], bounds: Bounds, log_ends: Mapping[Place, int]) -> list[Deleted]:
+    def _lost(self, begun: Mapping[Place, int], bounds: Bounds, log_ends: Mapping[Place, int]) -> list[Range]:
         """Return what left the log before it was read. Raises: PipelineError: it must not (failOnDataLoss)."""
         lost = log_offsets.deleted(begun, bounds, log_ends)
         if lost and self._options.fail_on_data_loss:
-            raise data_loss(*lost[0])
-        for topic, partition, first, last in lost:
+            raise data_loss(*lost[0][:4])
+        for topic, partition, first, last, *_ in lost:
             log.warning("%s-%d: skipped the offsets %d to %d, which were deleted", topic, partition, first, last)
         return lost

@@ -1,6 +1,6 @@
 """The work of a task: it reads its ranges from the log, and hands their records to Spark as record batches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -12,34 +12,20 @@ from sharequeue_pipeline.ahead import one_ahead
 from sharequeue_pipeline.gateway_client import GatewayClient
 from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import SourceOptions
-from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.worker_process import spare_modules
 
 if TYPE_CHECKING:
     from sharequeue_pipeline.source.record_columns import RecordColumns
 
 
-class TaskRanges(InputPartition):
-    """The ranges that one task reads. Spark pickles it and sends it to the task."""
-
-    def __init__(self, ranges: Sequence[Range], member_id: str | None = None) -> None:
-        super().__init__((member_id, [tuple(entry) for entry in ranges]))
-
-    @property
-    def member_id(self) -> str | None:
-        """The member that holds the records; None for a read of the log."""
-        member_id: str | None = self.value[0]
-        return member_id
-
-    @property
-    def ranges(self) -> list[Range]:
-        return [Range(*entry) for entry in self.value[1]]
-
-
 def read_ranges(options: SourceOptions, schema: spark.StructType, partition: InputPartition) -> Iterator[Any]:
-    """The records of a task's ranges, as record batches of the source's schema."""
-    if not isinstance(partition, TaskRanges):
+    """The records of a task's ranges, as record batches of the source's schema.
+
+    `partition`: the member that holds the records (None for a read of the log), and the ranges.
+    """
+    if partition.value is None:
         return  # Spark passes a partition of its own if `partitions` gave none
+    member_id, ranges = partition.value
     # heavy, and for tasks alone; both before `spare_modules`, which spares what they import
     from sharequeue_pipeline import record_answers  # noqa: F401, PLC0415
     from sharequeue_pipeline.source.record_columns import RecordColumns  # noqa: PLC0415
@@ -50,16 +36,12 @@ def read_ranges(options: SourceOptions, schema: spark.StructType, partition: Inp
     # of a group's records the group's own level decided when they were acquired
     level = "read_uncommitted" if options.group is not None or options.isolation is None else options.isolation
     with GatewayClient(options.gateway) as gateway, GroupClient(options.gateway) as rejecting:
-        answers = (
-            (entry, page)
-            for entry in partition.ranges
-            for page in gateway.pages(entry, level, skip_deleted=skip_deleted)
-        )
+        answers = ((entry, page) for entry in ranges for page in gateway.pages(entry, level, skip_deleted=skip_deleted))
         with closing(one_ahead(answers)) as found:
             for entry, records in ((entry, records) for entry, page in found for records in page):
                 batch = columns.batch(entry, records)
-                if columns.rejected and options.group is not None and partition.member_id is not None:
-                    reject(rejecting, options.group, partition.member_id, columns)
+                if columns.rejected and options.group is not None and member_id is not None:
+                    reject(rejecting, options.group, member_id, columns)
                 yield batch
 
 

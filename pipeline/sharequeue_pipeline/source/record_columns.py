@@ -33,17 +33,13 @@ class RecordColumns:
         """How many values did not fit their schema."""
         self.rescued = 0
         """How many values have a part that no column took."""
-        self._schema = arrow_schema(schema)
-        self._key_type = self._schema.field("key").type
+        self.arrow_schema = arrow_schema(schema)
+        """Of the record batches."""
+        self._key_type = self.arrow_schema.field("key").type
         self._value = self._value_column(options, schema)
 
-    @property
-    def arrow_schema(self) -> Any:
-        """The schema of the record batches."""
-        return self._schema
-
     def _value_column(self, options: SourceOptions, schema: spark.StructType) -> Callable[[Any, Any], Any]:
-        arrow_type = self._schema.field("value").type
+        arrow_type = self.arrow_schema.field("value").type
         registered = registry_values(options)
         if registered is not None:
             same = registered.ddl.replace("`", "") == schema["value"].dataType.simpleString()
@@ -90,8 +86,8 @@ class RecordColumns:
         if isinstance(self._value, RegistryColumn):
             columns[RESCUED] = pa.array([self._value.rests.get(place) for place in range(rows)], pa.string())
             self.rescued += len(self._value.rests)
-        arrays = [_cast(columns[field.name], field.type) for field in self._schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        arrays = [_cast(columns[field.name], field.type) for field in self.arrow_schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
 
 def _cast(array: Any, wanted: Any) -> Any:
