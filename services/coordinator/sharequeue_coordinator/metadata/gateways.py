@@ -93,7 +93,12 @@ class Gateways:
 
         `known`: the number of the generation that it knows.
         """
-        generation = await (self._leave(gateway) if leaving else self._renew(gateway, known))
+        async with self._lock:
+            if leaving:
+                self._refuse_namesake(gateway)
+                generation = await self._remove({gateway.node_id})
+            else:
+                generation = await self._add(gateway, known)
         return RenewGatewayResponse(lease_ms=self.lease_ms, generation=generation)
 
     async def next_leader_epoch(self, node_id: str, generation: int, above: int) -> LeaderEpochResponse:
@@ -142,10 +147,6 @@ class Gateways:
         ends_at_ms = self._clock.now_ms() + self.lease_ms
         self._ends_at_ms = dict.fromkeys((gateway.node_id for gateway in self.generation.gateways), ends_at_ms)
 
-    async def _renew(self, gateway: Gateway, known: int) -> GatewayGeneration:
-        async with self._lock:
-            return await self._add(gateway, known)
-
     def _namesake(self, gateway: Gateway) -> Gateway | None:
         """The gateway that has this one's node id at another address, and a lease."""
         if self._ends_at_ms.get(gateway.node_id, 0) <= self._clock.now_ms():
@@ -174,11 +175,6 @@ class Gateways:
         self._ends_at_ms[gateway.node_id] = self._clock.now_ms() + self.lease_ms
         self._renewals[gateway.node_id] += 1
         return self.generation
-
-    async def _leave(self, gateway: Gateway) -> GatewayGeneration:
-        async with self._lock:
-            self._refuse_namesake(gateway)
-            return await self._remove({gateway.node_id})
 
     async def _remove_silent(self, now_ms: int) -> None:
         async with self._lock:
