@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sharequeue_gateway.leader import lock_entries
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.acquisition import Acquisition
 from sharequeue_gateway.share_partition.batch_times import BatchTimes
@@ -50,7 +49,7 @@ def acquire(led: LedSharePartition, number: int) -> None:
     batches = [Extent(offset, offset, NOW_MS)]
     acquisition = Acquisition(machine, f"member-{number % 1000}", AcquireMode.RECORD_LIMIT, 1, NOW_MS + number)
     acquisition.acquire(batches, fetch_offset=offset, max_records=1)
-    lock_entries.note(led, acquisition.acquired)
+    led.lock_entries += len(acquisition.acquired)
     led.batch_times = led.batch_times or BatchTimes()
     led.batch_times.note(batches)
 

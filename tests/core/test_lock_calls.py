@@ -11,12 +11,9 @@ from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 KEY = SharePartitionKey("g", "t", 0)
 
 
-def write_of(
-    entries: Sequence[int], over: Sequence[int] | None, fetch: tuple[str, bytes, int] | None = None
-) -> LockWrite:
-    names = None if over is None else [(number, number) for number in over]
+def write_of(entries: Sequence[int], fetch: tuple[str, bytes, int] | None = None) -> LockWrite:
     locks = [RestoredLock(number, number, "m", 1, 7, 30_000) for number in entries]
-    return LockWrite(KEY, 3, 1, locks, names, fetch)
+    return LockWrite(KEY, 3, 1, locks, False, fetch)
 
 
 def trips_of(*writes: LockWrite) -> list[list[Call]]:
@@ -25,11 +22,11 @@ def trips_of(*writes: LockWrite) -> list[list[Call]]:
 
 def test_small_writes_share_a_round_trip_and_answers_of_fetches_come_last() -> None:
     fetch = ("f", b"answer", 1000)
-    (trip,) = trips_of(write_of([1], [], fetch), write_of([2], [3]))
+    (trip,) = trips_of(write_of([1], fetch), write_of([]))
     assert [call.command[0] for call in trip] == ["EVALSHA", "EVALSHA", "HSET", "PEXPIRE"]
     assert [call.write for call in trip] == [0, 1, None, None]
     half = MOST_FIELDS // 2
-    trips = trips_of(write_of(range(half), []), write_of(range(half), []), write_of([1], [2]))
+    trips = trips_of(write_of(range(half)), write_of(range(half)), write_of([]))
     assert [[call.write for call in trip] for trip in trips] == [[0, 1], [2]]
-    trips = trips_of(write_of([1], []), write_of(range(2 * MOST_FIELDS), []), write_of([2], []))
+    trips = trips_of(write_of([1]), write_of(range(2 * MOST_FIELDS)), write_of([2]))
     assert [[call.write for call in trip] for trip in trips] == [[0], [1], [2]]

@@ -23,18 +23,6 @@ async def test_the_next_leader_reads_the_written_locks(redis_url: str) -> None:
         assert await locks_of(second, key, leader_epoch=2) == restored(HELD)
 
 
-async def test_locks_are_changed_and_removed(redis_url: str) -> None:
-    key, other = new_key(), new_key()
-    async with timers(redis_url) as lock_timers:
-        await lock_timers.write(lock_write(key, HELD))
-        await lock_timers.write(lock_write(other, HELD))
-        await lock_timers.write(lock_write(key, {(10, 12): ("m3", 4, 77), (20, 20): ("m3", 1, 77)}, over=[*HELD]))
-        assert await locks_of(lock_timers, key) == restored({(10, 12): ("m3", 4, 77), (20, 20): ("m3", 1, 77)})
-        assert await locks_of(lock_timers, other) == restored(HELD)
-        await lock_timers.write(lock_write(key, {}, over=[(10, 12), (20, 20), (99, 99)]))
-        assert await locks_of(lock_timers, key) == []
-
-
 async def test_a_part_of_a_lock_is_its_own_entry(redis_url: str) -> None:
     key = new_key()
     parts: Entries = {(0, 3): ("m2", 2, 99), (0, 9): ("m1", 1, 88)}
@@ -43,8 +31,6 @@ async def test_a_part_of_a_lock_is_its_own_entry(redis_url: str) -> None:
         await lock_timers.write(lock_write(key, {(0, 3): ("m2", 2, 99)}))
         await lock_timers.write(lock_write(key, {(0, 9): ("m1", 1, 88)}))
         assert await locks_of(lock_timers, key) == restored(parts)
-        await lock_timers.write(lock_write(key, {}, over=[(0, 9)]))
-        assert await locks_of(lock_timers, key) == restored({(0, 3): ("m2", 2, 99)})
 
 
 async def test_a_write_may_replace_all_locks(redis_url: str) -> None:
@@ -53,9 +39,9 @@ async def test_a_write_may_replace_all_locks(redis_url: str) -> None:
         await lock_timers.write(lock_write(key, HELD, leader_epoch=4, state_epoch=1))
         await lock_timers.write(lock_write(other, HELD))
         left: Entries = {(10, 10): ("m2", 3, 8), (30, 39): ("m1", 1, 9)}
-        assert not await lock_timers.write(lock_write(key, left, leader_epoch=3, over=None)), "a zombie clears nothing"
+        assert not await lock_timers.write(lock_write(key, left, leader_epoch=3, whole=True)), "a zombie clears nothing"
         assert await locks_of(lock_timers, key, leader_epoch=4) == restored(HELD)
-        assert await lock_timers.write(lock_write(key, left, leader_epoch=4, state_epoch=2, over=None))
+        assert await lock_timers.write(lock_write(key, left, leader_epoch=4, state_epoch=2, whole=True))
         assert await locks_of(lock_timers, key, leader_epoch=4, state_epoch=2) == restored(left)
         assert await locks_of(lock_timers, key, leader_epoch=4, state_epoch=1) == []
         assert await locks_of(lock_timers, key, leader_epoch=3) is None, "the epoch stays"
@@ -87,9 +73,6 @@ async def test_one_write_may_hold_many_locks(redis_url: str) -> None:
         assert await lock_timers.write(lock_write(key, entries))
         assert not lock_timers.degraded
         assert await locks_of(lock_timers, key) == restored(entries)
-        assert await lock_timers.write(lock_write(key, {}, over=list(entries)[1:]))
-        assert not lock_timers.degraded
-        assert await locks_of(lock_timers, key) == restored({(0, 0): ("m", 1, 7)})
 
 
 def test_redis_keys_do_not_collide() -> None:
@@ -150,9 +133,7 @@ async def test_a_fenced_leader_cannot_write_or_read_locks(redis_url: str) -> Non
     async with timers(redis_url) as zombie, timers(redis_url, "gateway-1") as leader:
         assert await zombie.write(lock_write(key, HELD, leader_epoch=4))
         assert await locks_of(leader, key, leader_epoch=5) == restored(HELD)
-        assert not await zombie.write(
-            lock_write(key, {(50, 59): ("m9", 1, 7)}, leader_epoch=4, over=[(0, 9), (10, 10)])
-        )
+        assert not await zombie.write(lock_write(key, {(50, 59): ("m9", 1, 7)}, leader_epoch=4))
         assert await locks_of(zombie, key, leader_epoch=4) is None
         assert await zombie.write(lock_write(free, {}, leader_epoch=4)), "other share-partitions are not touched"
         assert await leader.write(lock_write(key, {(20, 20): ("m1", 1, 7)}, leader_epoch=5))

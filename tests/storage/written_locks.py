@@ -1,11 +1,11 @@
 """Acquisition locks as tests write them to Redis and read them back, and the lock store that does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from sharequeue_gateway.cluster.redis_client import RedisKeys, redis_client
-from sharequeue_gateway.locks.lock_calls import LockName, LockWrite
+from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.share_partition.machine import RestoredLock
 
@@ -13,7 +13,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.record_logs import new_topic
 
 LOCK_MS = 30_000
-Entries = Mapping[LockName, tuple[str, int, int]]
+Entries = Mapping[tuple[int, int], tuple[str, int, int]]
 """(member id, delivery count, deadline) by first and last offset."""
 
 
@@ -27,10 +27,10 @@ def lock_write(
     *,
     leader_epoch: int = 1,
     state_epoch: int = 1,
-    over: Iterable[LockName] | None = (),
+    whole: bool = False,
     fetch: tuple[str, bytes, int] | None = None,
 ) -> LockWrite:
-    return LockWrite(key, leader_epoch, state_epoch, restored(entries), None if over is None else list(over), fetch)
+    return LockWrite(key, leader_epoch, state_epoch, restored(entries), whole, fetch)
 
 
 def restored(entries: Entries) -> list[RestoredLock]:

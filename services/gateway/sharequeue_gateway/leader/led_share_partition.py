@@ -66,8 +66,8 @@ class LedSharePartition(WakeUps):
         """Whether more locks and delays are due than were ended at once: see `Leader.expire`."""
         self.writes = 0
         """Writes under way: of state to the share coordinator, of locks to Redis."""
-        self.lock_entries: dict[tuple[int, int], None] | None = None
-        """Lock entries in Redis, by first and last offset: see `lock_entries`."""
+        self.lock_entries = 0
+        """Lock entries in Redis, at most: see `lock_entries`."""
         self.unanswered: list[tuple[str, Sequence[AcquiredRange]]] | None = None
         """Members and ranges of fetches that acquired these and still read on: no client knows these locks."""
 

@@ -1,7 +1,8 @@
 """The locks of a share-partition in Redis: they are written before a client learns of them.
 
-`LockRecorder.record` writes the locks that a fetch acquired or a member renewed. `taken` makes a write of changes,
-`whole` one of all locks. The next write removes the entries of locks that have ended.
+`LockRecorder.record` writes the locks that a fetch acquired or a member renewed. `taken` makes a write of new locks,
+`whole` one of all locks. The entry of a lock that has ended stays until a write of all locks: it is of a delivery that
+the stored state knows too, so the next leader does not restore it.
 
     locks ──▶ record() ──▶ Redis ──▶ RECORDED       the client is answered
                 │            ├─────▶ LED_ELSEWHERE  Redis knows a higher leader epoch: this gateway unloads
@@ -12,7 +13,6 @@
 import logging
 from collections.abc import Sequence
 from enum import Enum
-from itertools import islice
 from typing import Final, Protocol
 
 from sharequeue.clock import Clock
@@ -29,8 +29,7 @@ from sharequeue_http.log import fields
 log = logging.getLogger(__name__)
 
 LOCK_ENTRY_SLACK: Final = 64
-MOST_OVER: Final = 1000
-"""The most entries that one write takes out because they lie below the start offset."""
+"""So many entries stay, besides two for each run in flight, before all locks are written in their place."""
 
 
 class Recorded(Enum):
@@ -125,12 +124,9 @@ class LockRecorder:
         return True
 
     def tidy(self, led: LedSharePartition) -> None:
-        """Remove entries of locks whose end is durable. While members fetch, the writes of their locks do that."""
-        if len(led.lock_entries or ()) > LOCK_ENTRY_SLACK + led.machine.held_count and not led.fenced:
-            over = take_over(led)
-            if over:
-                machine = led.machine
-                self._lock_timers.write(LockWrite(led.key, machine.leader_epoch, machine.state_epoch, (), over, None))
+        """Remove entries that nobody needs. While members fetch, the writes of their locks do that."""
+        if not led.fenced and outgrown(led):
+            self._lock_timers.write(whole(led))
 
     def may_leave(self, led: LedSharePartition) -> bool:
         """Before a share-partition at rest is unloaded: leave in Redis what the next leader needs, and no more.
@@ -162,59 +158,27 @@ def taken(
     fetch: tuple[str, bytes, int] | None,
 ) -> LockWrite:
     """The write of ranges that a member acquired or renewed."""
-    machine = led.machine
-    over = take_over(led, 2 * len(ranges) + 2) if led.lock_entries else []
-    names = led.lock_entries = led.lock_entries or {}
-    locks = []
-    for first_offset, last_offset, *lock in ranges:
-        names[first_offset, last_offset] = None
-        locks.append(RestoredLock(first_offset, last_offset, member_id, *lock))
-    # most entries are over, but a lock that is held long keeps the start offset below them
-    if len(names) > LOCK_ENTRY_SLACK + 2 * len(machine.runs) and machine.memory_start <= led.stored_start:
+    led.lock_entries += len(ranges)
+    if outgrown(led):
         return whole(led, fetch)
-    return LockWrite(led.key, machine.leader_epoch, machine.state_epoch, locks, over, fetch)
+    machine = led.machine
+    locks = [RestoredLock(first_offset, last_offset, member_id, *lock) for first_offset, last_offset, *lock in ranges]
+    return LockWrite(led.key, machine.leader_epoch, machine.state_epoch, locks, False, fetch)
 
 
 def whole(led: LedSharePartition, fetch: tuple[str, bytes, int] | None = None) -> LockWrite:
     """The write of all locks of a share-partition, in place of its entries in Redis."""
     machine = led.machine
     locks = machine.locks()
-    led.lock_entries = None
-    note(led, locks)
-    return LockWrite(led.key, machine.leader_epoch, machine.state_epoch, locks, None, fetch)
+    led.lock_entries = len(locks)
+    return LockWrite(led.key, machine.leader_epoch, machine.state_epoch, locks, True, fetch)
 
 
-def note(led: LedSharePartition, locks: Sequence[AcquiredRange] | Sequence[RestoredLock]) -> None:
-    """Note that Redis has entries of these."""
-    names = led.lock_entries = led.lock_entries or {}
-    for first_offset, last_offset, *_ in locks:
-        names[first_offset, last_offset] = None
+def outgrown(led: LedSharePartition) -> bool:
+    """Return whether most entries are of locks whose end is durable, so that the next leader does not need them.
 
-
-def take_over(led: LedSharePartition, looks: int = MOST_OVER) -> list[tuple[int, int]]:
-    """Take out entries that the next leader does not need: what ended their locks is durable.
-
-    Those below the start offset are the first ones, in most cases. If many stay behind, because a record holds the
-    start offset back, `looks` others are looked at too, in turn. Where the start offset has passed an end that only
-    memory knows, entries stay until that start offset is durable.
-    Returns: at most MOST_OVER + `looks` names.
+    Where the start offset has passed an end that only memory knows, entries stay until that start offset is durable.
     """
-    names = led.lock_entries or {}
     machine = led.machine
-    start_offset = machine.start_offset
-    kept_below = machine.memory_start if machine.memory_start > led.stored_start else 0
-    over: list[tuple[int, int]] = []
-    for name in names:
-        if name[1] >= start_offset or name[0] < kept_below or len(over) == MOST_OVER:
-            break
-        over.append(name)
-    for name in over:
-        del names[name]
-    if len(names) > LOCK_ENTRY_SLACK:
-        for name in list(islice(names, looks)):
-            del names[name]
-            if name[0] >= kept_below and (name[1] < start_offset or not machine.needs_lock(*name)):
-                over.append(name)
-            else:
-                names[name] = None
-    return over
+    many = led.lock_entries > LOCK_ENTRY_SLACK + 2 * len(machine.runs)
+    return many and machine.memory_start <= led.stored_start

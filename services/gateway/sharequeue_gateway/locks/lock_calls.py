@@ -11,22 +11,18 @@ MOST_FIELDS: Final = 2000
 """A round trip of several writes names no more fields of hashes. Redis takes 1 to 2 ms for so many."""
 Command = Sequence[Any]
 
-LockName = tuple[int, int]
-"""First and last offset. Parts of a range that other members hold are locks of their own, beside the rest of it."""
-
 
 class LockWrite(msgspec.Struct, frozen=True):
-    """Changes of the locks of one share-partition.
+    """New locks of one share-partition. Where locks overlap, the higher delivery count is valid.
 
-    `locks`: new ones. Where locks overlap, the higher delivery count is valid. `over`: names of locks that have ended;
-    None: all but `locks`.
+    `whole`: they stand in place of all others.
     """
 
     key: SharePartitionKey
     leader_epoch: int
     state_epoch: int
     locks: Sequence[RestoredLock]
-    over: Sequence[LockName] | None
+    whole: bool
     fetch: tuple[str, bytes, int] | None
     """(key, value, time to live in ms) of the answer of a fetch, for a repeat of that fetch."""
 

@@ -51,14 +51,11 @@ def round_trips(writes: Sequence[LockWrite], keys: RedisKeys) -> Iterator[list[C
     left = MOST_FIELDS
     script = sha1(scripts.WRITE)
     for place, write in enumerate(writes):
-        locks, over, state_epoch = write.locks, write.over, write.state_epoch
         command: list[Any] = ["EVALSHA", script, 1, keys.locks(write.key), write.leader_epoch, HASH_TTL_MS]
-        command.append("" if over is None else len(over))
-        for first_offset, last_offset in over or ():
-            command.append(f"{first_offset}-{last_offset}")
-        for lock in locks:
-            command += (f"{lock.first_offset}-{lock.last_offset}", encode((*lock[2:5], state_epoch, *lock[5:])))
-        fields = max(len(locks) + len(over or ()), 1)
+        command.append(int(write.whole))
+        for lock in write.locks:
+            command += (f"{lock.first_offset}-{lock.last_offset}", encode((*lock[2:5], write.state_epoch, *lock[5:])))
+        fields = max(len(write.locks), 1)
         if fields > left and trip:
             yield trip
             trip, left = [], MOST_FIELDS

@@ -4,15 +4,12 @@ import hashlib
 from functools import cache
 from typing import Final
 
-# KEYS: lock hash. ARGV: leader epoch, hash ttl, how many fields to delete ('': all), fields to delete,
-# field/value pairs.
+# KEYS: lock hash. ARGV: leader epoch, hash ttl, whether to delete all fields first (1 or 0), field/value pairs.
 WRITE: Final = """
 if tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0') > tonumber(ARGV[1]) then return 0 end
-if ARGV[3] == '' then redis.call('UNLINK', KEYS[1]) end
+if ARGV[3] == '1' then redis.call('UNLINK', KEYS[1]) end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
-local last = 3 + (tonumber(ARGV[3]) or 0)
-for i = 4, last, 1000 do redis.call('HDEL', KEYS[1], unpack(ARGV, i, math.min(i + 999, last))) end
-for i = last + 1, #ARGV, 1000 do redis.call('HSET', KEYS[1], unpack(ARGV, i, math.min(i + 999, #ARGV))) end
+for i = 4, #ARGV, 1000 do redis.call('HSET', KEYS[1], unpack(ARGV, i, math.min(i + 999, #ARGV))) end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1
 """

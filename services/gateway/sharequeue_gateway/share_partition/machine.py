@@ -463,10 +463,6 @@ class SharePartition(PendingRecords):
     def left_locks(self) -> LeftLocks:
         return LeftLocks(self.state_epoch, self.locks())
 
-    def needs_lock(self, first_offset: int, last_offset: int) -> bool:
-        """Return whether the next leader must restore a lock of any record of a range."""
-        return any(run.delivery_count and not run.durable for run in self.overlapping(first_offset, last_offset))
-
     def held_by(self, member_id: str, first_offset: int, last_offset: int) -> list[AcquiredRange]:
         """The parts of a range that a member still holds."""
         return [

@@ -259,7 +259,7 @@ class Loader:
         if locks.missed or stored_start(state) is None:
             self.lock_timers.write(lock_entries.whole(led))
         elif locks.kept:
-            lock_entries.note(led, sorted(locks.kept, key=lambda lock: lock.last_offset))
+            led.lock_entries = len(locks.kept)
         return led, loaded.dead_letters
 
 
