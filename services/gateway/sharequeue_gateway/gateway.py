@@ -1,6 +1,6 @@
 """Puts a gateway together: the record log, Redis, the clients of the coordinators, the leader and the calls.
 
-The constructor of each object takes the objects below it. Loops report events upwards: `prepare` makes the receiver
+The constructor of each object takes the objects below it. Loops report events upwards: `Gateway` makes the receiver
 later and passes it to the loop.
 
     metadata.follow ──▶ leader (topic_deleted, group_changed)
@@ -14,9 +14,7 @@ import logging
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
-
-from redis.asyncio import Redis
+from typing import Any
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
@@ -29,7 +27,7 @@ from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.kafka_settings import kafka_settings
 from sharequeue.service.operations import Operations
-from sharequeue.service.service import Service
+from sharequeue.service.service import Loop, Service
 from sharequeue_gateway import metrics
 from sharequeue_gateway.access.book import AccessBook
 from sharequeue_gateway.cluster.append_news import AppendNews
@@ -98,7 +96,6 @@ from sharequeue_gateway.record_log.log import LogListener
 from sharequeue_gateway.record_log.parts import Log
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.reading.cache import BatchCache
-from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.record_log.transactions.transactions import TransactionOptions
 from sharequeue_gateway.retention.idle_groups import IdleGroups
 from sharequeue_gateway.retention.sweeps import Retention
@@ -124,30 +121,278 @@ from sharequeue_http.origins import Callers, host_of_url, hosts_of, origins_of
 log = logging.getLogger(__name__)
 
 
-class Base(NamedTuple):
-    """The stores, the clients of the coordinators, and the knowledge of other gateways. All other objects use these."""
+class Gateway:
+    """The objects of one gateway, made in this order: the stores and the clients, those that lead share-partitions,
+    those that run fetches and acknowledgements, the calls."""
 
-    database: LogDatabase
-    kafka: Any
-    """The `KafkaCluster` that has the records; None: PostgreSQL has them."""
-    redis: Redis
-    redis_keys: RedisKeys
-    clock: Clock
-    coordinator: CoordinatorClient
-    share_coordinator: ShareStateClient
-    cluster: Cluster
-    metadata: Metadata
-    routing: Routing
-    lock_timers: LockStore
-    epochs: LeaderEpochs
-    cache: BatchCache
-    session_cache: ShareSessionCache
-    fetches: WaitingFetches
-    members: FetchingMembers
-    access: AccessBook | None
-    """None: callers need no keys, and those that they send are not read."""
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.coordinator = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
+        self.share_coordinator = ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token)
+        self.cache = BatchCache(settings.record_cache_bytes)
+        self.fetches = WaitingFetches()
+        self.members = FetchingMembers()
+        self.session_cache = ShareSessionCache(settings.share_session_idle_ms, self._ceiling("max_share_sessions"))
+        self.metadata = Metadata(
+            self.coordinator,
+            kafka_defaults=settings.kafka_defaults,
+            auto_create_topics=settings.auto_create_topics,
+            growing=(self.session_cache, self.fetches),
+        )
+        keyless = settings.authentication == "off"
+        self.access = None if keyless else AccessBook(self.coordinator, principals_of(settings.super_users))
+        """None: callers need no keys, and those that they send are not read."""
+        self.owners = Owners(self.access)
+        self.tokens = PageTokens(settings.cluster_token)
+        self.cluster = Cluster(
+            self.coordinator,
+            node_name(settings.node_id, settings.port),
+            own_url(settings.url, settings.scheme, settings.host, settings.port),
+            cluster_token=settings.cluster_token,
+            drain_s=settings.drain_ms / 1000,
+        )
+        self.routing = Routing(self.cluster)
+        self.epochs = LeaderEpochs(self.cluster.next_leader_epoch)
+
+    async def connect(self) -> None:
+        """Connect to the stores. Raises: the fault of the first that fails."""
+        settings = self.settings
+        self.database = await LogDatabase.open(
+            settings.database_url, known_ends=self.cache.log_ends, topics_exist=self.metadata.exist
+        )
+        self.query = self.database.query
+        self.clock = Clock(await self.database.now_ms())  # the stores' clock decides about locks, delays and retention
+        self.redis, self.redis_keys = redis_client(settings.redis_url), RedisKeys(await self.database.cluster_id())
+        node_id = self.cluster.me.node_id
+        self.lock_timers = LockStore(self.redis, node_id, settings.redis_timeout_ms, self.redis_keys)
+        self.kafka = await _kafka(settings)
+        """The `KafkaCluster` that has the records; None: PostgreSQL has them."""
+
+    def lead(self) -> None:
+        """Make the record log, and the objects that lead share-partitions."""
+        settings, clock, cluster, metadata = self.settings, self.clock, self.cluster, self.metadata
+        self.activity = Activity(
+            self.query,
+            clock,
+            metadata.name_of,
+            flush_ms=settings.activity_flush_ms,
+            retention_ms=settings.activity_retention_ms,
+        )
+        self.led = LedIndex()
+        self.append_news = AppendNews(self.redis, cluster.me.node_id, self.redis_keys)
+        self.record_log = self._record_log(LogNews(self.led, self.activity, cluster, self.append_news, clock))
+        self.readers = self.record_log.readers
+        loader = Loader(
+            clock=clock,
+            metadata=metadata,
+            share_coordinator=self.share_coordinator,
+            record_log=self.record_log,
+            readers=self.readers,
+            lock_timers=self.lock_timers,
+            take_from_former=self.routing.gateways.take_from_former,
+            take_from_others=self.routing.gateways.take_from_others,
+            epochs=self.epochs,
+        )
+        self.persister = Persister(self.share_coordinator, deadline_ms=settings.state_write_deadline_ms)
+        self.dead_letters = DeadLetterQueue()
+        self.loads = Loads(
+            self.led,
+            loader,
+            self.dead_letters,
+            clock=clock,
+            cluster=cluster,
+            epochs=self.epochs,
+            max_share_partitions=settings.max_share_partitions,
+        )
+        locks = LockRecorder(self.lock_timers, self.loads, cluster, clock)
+        self.leader = Leader(self.loads, locks, self.persister, self.dead_letters, self.activity, clock)
+        self.mover = Mover(
+            self.query, self.record_log.scheduled, self.record_log.schedules, partial(cluster.sweeps, "scheduled", 0)
+        )
+        self.pending = PendingTransactions(self.leader, self.led, self.query, metadata, cluster, clock)
+        self.floors = Floors(self.leader, self.led, self.readers, clock, interval_ms=settings.floor_interval_ms)
+        totals = self.activity.totals
+        self.backlog = BacklogLook(
+            self.query,
+            cluster,
+            clock,
+            metadata,
+            self.record_log.dead_letters,
+            Sampler(self.query, cluster, clock, metadata, self.leader.all, totals, self.members.numbers),
+            interval_ms=settings.backlog_interval_ms,
+            most_pairs=settings.max_metric_pairs,
+        )
+        self.retention = Retention(
+            metadata,
+            cluster,
+            self.record_log,
+            self.readers,
+            IdleGroups(self.coordinator, self.readers, clock),
+            clock,
+            interval_ms=settings.retention_interval_ms,
+        )
+
+    def _record_log(self, listener: LogListener) -> Log:
+        """Make the record log that the settings name."""
+        settings = self.settings
+        if self.kafka is not None:
+            from sharequeue_gateway.kafka_log.log import KafkaRecordLog  # noqa: PLC0415  # its libraries are an extra
+
+            return KafkaRecordLog(
+                self.database,
+                self.kafka,
+                BatchCache(settings.record_cache_bytes),
+                listener,
+                values=self.metadata.value_format,
+                sweeps=self.cluster.sweeps,
+                restart=self._restart,
+                reading_bytes=settings.max_unsent_bytes,
+                max_depth=settings.max_value_depth,
+                name=f"{self.redis_keys.cluster_id}-{self.cluster.me.node_id}",
+            )
+        transactions = TransactionOptions(
+            settings.max_transaction_bytes,
+            settings.max_open_transactions,
+            settings.transaction_sweep_ms / 1000,
+            settings.principal_percent,
+            log_metrics.count_end,
+            log_metrics.count_forgotten,
+        )
+        return PostgresRecordLog(
+            self.database,
+            self.cache,
+            listener,
+            reading_bytes=settings.max_unsent_bytes,
+            transactions=transactions,
+            scheduled=(settings.max_scheduled_records, settings.max_scheduled_bytes),
+        )
+
+    async def _restart(self, place: TopicIdPartition, offset: int) -> None:
+        """Have the groups that read a partition here start at an offset, or below it at what they have not finished."""
+        from sharequeue_gateway.kafka_log import bounds_store  # noqa: PLC0415
+
+        topic_id, partition = place
+        for group_id, floor in await self.query(bounds_store.floors_of, place):
+            if self.cluster.leads(SharePartitionKey(group_id, *place)):
+                start = {topic_id: {partition: min(floor, offset)}}
+                request = AlterShareGroupOffsetsRequest(offsets=start, force=True)
+                await self.coordinator.exchange(
+                    apis.ALTER_SHARE_GROUP_OFFSETS, request, key=group_id, path={"group": group_id}
+                )
+
+    def deliver(self) -> None:
+        """Make the objects that run fetches and acknowledgements."""
+        settings, clock, metadata, routing, leader = self.settings, self.clock, self.metadata, self.routing, self.leader
+        self.held = HeldRecords(leader, metadata, self.record_log, clock)
+        repeated, routed_held = RepeatedFetches(self.held, self.lock_timers), RoutedHeld(routing, self.held, metadata)
+        self.sessions = Sessions(self.session_cache, leader, metadata, routing, clock)
+        self.fetcher = Fetcher(leader, self.record_log, repeated, self.cluster, clock, self.fetches)
+        self.local_acknowledger = Acknowledger(leader, metadata, clock)
+        self.acknowledger = RoutedAcknowledger(routing, self.local_acknowledger, metadata)
+        self.holder = Holder(leader, metadata, clock)
+        settler = Settler(routing, self.holder, self.pending, metadata)
+        self.commits = SettledCommits(settler, self.record_log.transactions, self.record_log.appender)
+        self.routed = RoutedFetch(routing, self.fetcher, repeated, routed_held, clock)
+        self.streams = Streams(
+            Shared(self.routed, routed_held, repeated, metadata, self.members, clock),
+            self.fetches,
+            routing,
+            self.acknowledger,
+            ceiling=self._ceiling("max_streams"),
+            heartbeat_ms=settings.stream_heartbeat_ms,
+        )
+        self.appends = RoutedAppends(self.cluster, metadata, self.readers, self.record_log.appender)
+        self.hand_over = HandOver(self.loads, self.cluster, self.epochs, self.lock_timers, self.sessions.drop_moved)
+        self.dead_letter_writer = DeadLetterWriter(
+            self.dead_letters,
+            leader,
+            metadata,
+            self.record_log,
+            self.record_log.dead_letters,
+            clock,
+            auto_create_topics=settings.auto_create_dead_letter_topics,
+            retry_max_ms=settings.dead_letter_retry_max_ms,
+            copy_headers=not settings.kafka_defaults,
+        )
+        self.guard = self._guard()
+        book, guard = self.access, self.guard
+        self.watch = None if guard is None or book is None else KeyWatch(book, guard, self.streams, clock)
+
+    def _guard(self) -> AccessGuard | None:
+        """None: callers need no keys."""
+        if self.access is None:
+            return None
+        required, stale_ms = self.settings.authentication == "required", self.settings.access_stale_ms
+        return AccessGuard(self.access, self.metadata, self.clock, required=required, stale_ms=stale_ms)
+
+    def _ceiling(self, setting: str) -> Ceiling:
+        """The part of a pool that one principal may have."""
+        what = f"{setting.removeprefix('max_').replace('_', ' ')} ({setting})"
+        return Ceiling(getattr(self.settings, setting), self.settings.principal_percent, what, time.monotonic)
+
+    # Running
+
+    async def register(self) -> None:
+        """Register with the group coordinator. Raises: the fault, if that fails."""
+        self.hand_over.begin(await self.cluster.register())
+        if self.access is not None:
+            with contextlib.suppress(ApiError):  # the feed brings them too
+                await self.access.fill()
+        log.info("registered", extra=fields(node_id=self.cluster.me.node_id, leader_epoch=self.epochs.current))
+
+    def loops(self) -> tuple[Loop, ...]:
+        settings, leader, record_log, kept_locks = self.settings, self.leader, self.record_log, self.loads.kept_locks
+        return (
+            partial(record_log.run, self.fetcher.waited_for),
+            partial(self.persister.run, leader),
+            partial(keep_clock, self.clock, self.database.now_ms),
+            self.lock_timers.run,
+            partial(self.lock_timers.watch, partial(all_locks, leader, kept_locks)),
+            self.lock_timers.eviction.run,
+            self.pending.run,
+            self.floors.run,
+            partial(unload_idle, leader, self.led, self.clock, settings.share_partition_idle_ms),
+            partial(sweep, leader, kept_locks),
+            partial(bound_runs, self.led, settings.max_delayed_runs),
+            self.sessions.sweep,
+            self.streams.run,
+            self.appends.run,
+            self.dead_letter_writer.run,
+            self.activity.run,
+            self.members.run,
+            self.backlog.run,
+            partial(self.metadata.follow, leader, self.cluster.hear_of, *self._hearing()),
+            *(() if self.access is None or self.watch is None else (self.access.run, self.watch.run)),
+            partial(self.cluster.run, self.hand_over),
+            self.append_news.publish,
+            partial(self.append_news.listen, record_log.hear_of),
+            self.retention.run,
+            *((self.mover.run,) if Capability.SCHEDULED_RECORDS in record_log.capabilities else ()),
+        )
+
+    def _hearing(self) -> tuple[Any, ...]:
+        """The feed's arguments for keys and rights: it is never silent for longer than a third of the time allowed."""
+        stale_ms = self.settings.access_stale_ms
+        if self.access is None:
+            return ()
+        return self.access.hear, FEED_WAIT_MS if stale_ms < 0 else min(FEED_WAIT_MS, max(stale_ms // 3, 100))
+
+    async def stop(self) -> None:
+        """Leave the generation, answer the waiting fetches and streams, and give the locks to the next leaders. Calls
+        that still come are passed on to them for a while."""
+        await self.cluster.leave()
+        self.streams.finish()
+        await self.fetches.finish()
+        await self.hand_over.finish(self.routing.gateways.have_loaded)
+        await self.cluster.drain()
+        self.streams.finish()
+        await self.fetches.finish()
 
     async def close(self) -> None:
+        await self.floors.close()
+        await self.activity.close()
+        if self.access is not None:
+            await self.access.note_uses()
         if self.kafka is not None:
             await self.kafka.close()
         await self.database.close()
@@ -156,186 +401,154 @@ class Base(NamedTuple):
         await self.coordinator.close()
         await self.share_coordinator.close()
 
+    # What it says about itself
 
-class Leading(NamedTuple):
-    """The record log, and the objects that lead share-partitions."""
+    def set_gauges(self) -> None:
+        """Gauges that are read when somebody asks for the metrics."""
+        metrics.STREAMS.set_function(self.streams.count)
+        led_metrics.watch(self.leader.all, lambda: self.fetches.count, self.dead_letters.records)
+        log_metrics.watch(self.record_log)
+        metrics.SCHEDULED_OVERDUE_SECONDS.set_function(self.mover.overdue_s)
+        metrics.PENDING_RECORDS.set_function(self.pending.records)
+        metrics.OLDEST_PENDING_SECONDS.set_function(self.pending.oldest_s)
+        metrics.OLDEST_UNAPPLIED_SECONDS.set_function(lambda: self.pending.oldest_unapplied_s)
+        metrics.SHARE_COORDINATORS_FAILING.set_function(lambda: len(self.leader.failing))
 
-    record_log: Log
-    mover: Mover
-    append_news: AppendNews
-    leader: Leader
-    led: LedIndex
-    loads: Loads
-    dead_letters: DeadLetterQueue
-    persister: Persister
-    pending: PendingTransactions
-    activity: Activity
-    readers: Readers
-    floors: Floors
-    backlog: BacklogLook
-    retention: Retention
+    def _series(self) -> Iterator[str]:
+        """The metrics with many series, as lines of text."""
+        queues = QueueSeries(
+            self.activity.totals,
+            self.metadata.name_of,
+            self.members.count,
+            self.metadata.configs,
+            self.clock.now_ms,
+            most_pairs=self.settings.max_metric_pairs,
+        )
+        yield from led_metrics.series(self.leader.all(), self.dead_letters)
+        yield from log_metrics.series(self.record_log)
+        yield from queues.series()
+        yield from self.backlog.series()
+        yield from metrics.ANONYMOUS_CALLS.lines()
 
+    def operations(self) -> Operations:
+        ready = ReadinessCheck(
+            self.database,
+            self.lock_timers,
+            self.metadata,
+            self.share_coordinator,
+            self.dead_letters,
+            self.cluster,
+            self.record_log.transactions,
+            self.guard,
+            self.record_log.stores,
+        )
+        return Operations(ready, self._series, self.guard)
 
-class Delivering(NamedTuple):
-    """The objects that run fetches and acknowledgements."""
+    # Calls
 
-    fetcher: Fetcher
-    acknowledger: RoutedAcknowledger
-    local_acknowledger: Acknowledger
-    holder: Holder
-    commits: SettledCommits
-    routed: RoutedFetch
-    appends: RoutedAppends
-    held: HeldRecords
-    streams: Streams
-    sessions: Sessions
-    hand_over: HandOver
+    def app(self) -> App:
+        settings, record_log = self.settings, self.record_log
+        hosts = [host_of_url(self.cluster.me.url), *hosts_of(settings.allow_hosts)]
+        admission = Admission(
+            settings.max_produce_bytes, "that produce or commit", "max_produce_bytes", settings.principal_percent
+        )
+        metrics.PRODUCE_BYTES.set_function(lambda: admission.bytes)
+        return create_gateway_app(
+            self._apis(admission),
+            callers=Callers(hosts, origins_of(settings.allow_origins), PREFIX, ("Acknowledge-Failed",)),
+            cluster_token=settings.cluster_token,
+            max_request_bytes=settings.max_request_bytes,
+            admission=admission,
+            guard=self.guard,
+            service=ServiceDescription(record_log=record_log.kind, capabilities=sorted(record_log.capabilities)),
+            kafka_defaults=settings.kafka_defaults,
+        )
 
+    def _apis(self, admission: Admission) -> GatewayApis:
+        settings, record_log, clock, query, tokens = self.settings, self.record_log, self.clock, self.query, self.tokens
+        coordinator, metadata, cluster, leader = self.coordinator, self.metadata, self.cluster, self.leader
+        members, sessions, streams, commits = self.members, self.sessions, self.streams, self.commits
+        local, states, owners, depth = (
+            self.local_acknowledger,
+            self.share_coordinator,
+            self.owners,
+            settings.max_value_depth,
+        )
+        transactions, dead_letters, readers = record_log.transactions, self.dead_letters, self.readers
+        group_use = GroupUse(
+            metadata, leader, self.fetches, members, sessions, streams, self.lock_timers, readers, cluster.leads
+        )
+        at_work = GroupsAtWork(query, cluster, record_log, leader, dead_letters, members, clock)
+        producer = Producer(metadata, record_log.appender, transactions, clock, depth)
+        arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, depth)
+        settle = SettleApi(commits, producer, metadata, admission, owners)
+        rules = UniqueRules(record_log.unique, states)
+        scheduled, schedules, longest_ms = (
+            record_log.scheduled,
+            record_log.schedules,
+            settings.transaction_max_timeout_ms,
+        )
+        return GatewayApis(
+            self._fetch_api(),
+            StreamApi(metadata, streams, members, self.watch),
+            RecordsApi(metadata, self.routing, local, self.acknowledger, sessions, settle, members),
+            ProduceApi(producer, arrow_producer, record_log.unique, rules, self.appends, owners),
+            ScheduledApi(query, producer, scheduled, schedules, self.mover, rules, clock, metadata, owners, tokens),
+            TransactionsApi(transactions, commits, query, metadata, members, longest_ms, owners, tokens),
+            self._leader_api(),
+            TopicsApi(coordinator, metadata, record_log),
+            CompactionApi(metadata, record_log.compaction),
+            GroupsApi(coordinator, metadata, record_log, readers, record_log.dead_letters, states, tokens, commits),
+            MembershipApi(coordinator, cluster, group_use, at_work),
+            GroupAdminApi(coordinator, metadata, record_log),
+            record_calls(
+                metadata,
+                record_log,
+                query,
+                coordinator,
+                states,
+                leader,
+                dead_letters,
+                local,
+                self.routing,
+                commits,
+                tokens,
+            ),
+            group_use,
+            ActivityApi(self.activity, self.backlog, query, tokens, cluster, metadata, clock),
+            access_calls(
+                coordinator, closed=settings.authentication == "off" and settings.allow_anonymous_from_network
+            ),
+        )
 
-async def prepare(settings: Settings) -> Service:
-    """Connect to the stores and register with the group coordinator. Raises: the fault of the first step that fails."""
-    base = await _connect(settings)
-    clock, cluster, lock_timers = base.clock, base.cluster, base.lock_timers
-    leading = _leading(base, settings)
-    record_log, leader, dead_letters = leading.record_log, leading.leader, leading.dead_letters
-    kept_locks = leading.loads.kept_locks
-    base.database.time_line.forget(base.metadata.doubt)
-    base.database.time_line.forget(leader.store_replaced)
-    dead_letter_writer = DeadLetterWriter(
-        dead_letters,
-        leader,
-        base.metadata,
-        record_log,
-        record_log.dead_letters,
-        clock,
-        auto_create_topics=settings.auto_create_dead_letter_topics,
-        retry_max_ms=settings.dead_letter_retry_max_ms,
-        copy_headers=not settings.kafka_defaults,
-    )
-    delivering = _delivering(base, leading, settings)
-    fetcher, sessions, hand_over = delivering.fetcher, delivering.sessions, delivering.hand_over
-    _set_gauges(leading, delivering)
-    hand_over.begin(await cluster.register())
-    book = base.access
-    if book is not None:
-        with contextlib.suppress(ApiError):  # the feed brings them too
-            await book.fill()
-    guard = _guard(base, settings)
-    watch = None if guard is None or book is None else KeyWatch(book, guard, delivering.streams, clock)
-    log.info("registered", extra=fields(node_id=cluster.me.node_id, leader_epoch=base.epochs.current))
-    loops = (
-        partial(record_log.run, fetcher.waited_for),
-        partial(leading.persister.run, leader),
-        partial(keep_clock, clock, base.database.now_ms),
-        lock_timers.run,
-        partial(lock_timers.watch, partial(all_locks, leader, kept_locks)),
-        lock_timers.eviction.run,
-        leading.pending.run,
-        leading.floors.run,
-        partial(unload_idle, leader, leading.led, clock, settings.share_partition_idle_ms),
-        partial(sweep, leader, kept_locks),
-        partial(bound_runs, leading.led, settings.max_delayed_runs),
-        sessions.sweep,
-        delivering.streams.run,
-        delivering.appends.run,
-        dead_letter_writer.run,
-        leading.activity.run,
-        base.members.run,
-        leading.backlog.run,
-        partial(base.metadata.follow, leader, cluster.hear_of, *_hearing(book, settings.access_stale_ms)),
-        *(() if book is None or watch is None else (book.run, watch.run)),
-        partial(cluster.run, hand_over),
-        leading.append_news.publish,
-        partial(leading.append_news.listen, record_log.hear_of),
-        leading.retention.run,
-        *((leading.mover.run,) if Capability.SCHEDULED_RECORDS in record_log.capabilities else ()),
-    )
+    def _fetch_api(self) -> FetchApi:
+        return FetchApi(
+            clock=self.clock,
+            metadata=self.metadata,
+            fetcher=self.fetcher,
+            routing=self.routing,
+            routed=self.routed,
+            acknowledger=self.acknowledger,
+            sessions=self.sessions,
+            members=self.members,
+            ceiling=self._ceiling("max_waiting_fetches"),
+            watch=self.watch,
+        )
 
-    async def close() -> None:
-        await leading.floors.close()
-        await leading.activity.close()
-        if book is not None:
-            await book.note_uses()
-        await base.close()
-
-    app = _app(base, leading, delivering, settings, guard, watch)
-    operations = _operations(base, leading, settings, guard)
-    return Service(app, cluster.me.url, loops, operations, stop=partial(_stop, base, delivering), close=close)
-
-
-def _set_gauges(leading: Leading, delivering: Delivering) -> None:
-    """Gauges that are read when somebody asks for the metrics."""
-    metrics.STREAMS.set_function(delivering.streams.count)
-    led_metrics.watch(leading.leader.all, lambda: delivering.fetcher.fetches.count, leading.dead_letters.records)
-    log_metrics.watch(leading.record_log)
-    metrics.SCHEDULED_OVERDUE_SECONDS.set_function(leading.mover.overdue_s)
-    metrics.PENDING_RECORDS.set_function(leading.pending.records)
-    metrics.OLDEST_PENDING_SECONDS.set_function(leading.pending.oldest_s)
-    metrics.OLDEST_UNAPPLIED_SECONDS.set_function(lambda: leading.pending.oldest_unapplied_s)
-    metrics.SHARE_COORDINATORS_FAILING.set_function(lambda: len(leading.leader.failing))
-
-
-def _hearing(book: AccessBook | None, stale_ms: int) -> tuple[Any, ...]:
-    """The feed's arguments for keys and rights: it is never silent for longer than a third of the time allowed."""
-    if book is None:
-        return ()
-    return book.hear, FEED_WAIT_MS if stale_ms < 0 else min(FEED_WAIT_MS, max(stale_ms // 3, 100))
-
-
-async def _stop(base: Base, delivering: Delivering) -> None:
-    """Leave the generation, answer the waiting fetches and streams, and give the locks to the next leaders. Calls that
-    still come are passed on to them for a while."""
-    await base.cluster.leave()
-    delivering.streams.finish()
-    await delivering.fetcher.fetches.finish()
-    await delivering.hand_over.finish(base.routing.gateways.have_loaded)
-    await base.cluster.drain()
-    delivering.streams.finish()
-    await delivering.fetcher.fetches.finish()
-
-
-async def _connect(settings: Settings) -> Base:
-    coordinator = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
-    cache, fetches = BatchCache(settings.record_cache_bytes), WaitingFetches()
-    session_cache = ShareSessionCache(settings.share_session_idle_ms, _ceiling(settings, "max_share_sessions"))
-    metadata = Metadata(
-        coordinator,
-        kafka_defaults=settings.kafka_defaults,
-        auto_create_topics=settings.auto_create_topics,
-        growing=(session_cache, fetches),
-    )
-    database = await LogDatabase.open(
-        settings.database_url,
-        known_ends=cache.log_ends,
-        topics_exist=metadata.exist,
-    )
-    clock = Clock(await database.now_ms())  # the stores' clock decides about locks, delays and retention
-    redis, keys = redis_client(settings.redis_url), RedisKeys(await database.cluster_id())
-    node_id = node_name(settings.node_id, settings.port)
-    url = own_url(settings.url, settings.scheme, settings.host, settings.port)
-    drain_s = settings.drain_ms / 1000
-    cluster = Cluster(coordinator, node_id, url, cluster_token=settings.cluster_token, drain_s=drain_s)
-    return Base(
-        database=database,
-        kafka=await _kafka(settings),
-        redis=redis,
-        redis_keys=keys,
-        clock=clock,
-        coordinator=coordinator,
-        share_coordinator=ShareStateClient(settings.share_coordinator_url, cluster_token=settings.cluster_token),
-        cluster=cluster,
-        metadata=metadata,
-        routing=Routing(cluster),
-        lock_timers=LockStore(redis, node_id, settings.redis_timeout_ms, keys),
-        epochs=LeaderEpochs(cluster.next_leader_epoch),
-        cache=cache,
-        session_cache=session_cache,
-        fetches=fetches,
-        members=FetchingMembers(),
-        access=None
-        if settings.authentication == "off"
-        else AccessBook(coordinator, principals_of(settings.super_users)),
-    )
+    def _leader_api(self) -> LeaderApi:
+        return LeaderApi(
+            clock=self.clock,
+            metadata=self.metadata,
+            cluster=self.cluster,
+            hand_over=self.hand_over,
+            fetcher=self.fetcher,
+            acknowledger=self.local_acknowledger,
+            holder=self.holder,
+            pending=self.pending,
+            sessions=self.sessions,
+            records_held=self.held,
+            streams=self.streams,
+        )
 
 
 async def _kafka(settings: Settings) -> Any:
@@ -348,316 +561,15 @@ async def _kafka(settings: Settings) -> Any:
     return await reach_kafka(brokers)
 
 
-async def _restart(base: Base, place: TopicIdPartition, offset: int) -> None:
-    """Have the groups that read a partition here start at an offset, or below it at what they have not finished."""
-    from sharequeue_gateway.kafka_log import bounds_store  # noqa: PLC0415
-
-    for group_id, floor in await base.database.query(bounds_store.floors_of, place):
-        if base.cluster.leads(SharePartitionKey(group_id, *place)):
-            topic_id, partition = place
-            start = {topic_id: {partition: min(floor, offset)}}
-            request = AlterShareGroupOffsetsRequest(offsets=start, force=True)
-            await base.coordinator.exchange(
-                apis.ALTER_SHARE_GROUP_OFFSETS, request, key=group_id, path={"group": group_id}
-            )
-
-
-def _transaction_options(settings: Settings) -> TransactionOptions:
-    return TransactionOptions(
-        settings.max_transaction_bytes,
-        settings.max_open_transactions,
-        settings.transaction_sweep_ms / 1000,
-        settings.principal_percent,
-        log_metrics.count_end,
-        log_metrics.count_forgotten,
-    )
-
-
-def _record_log(base: Base, listener: LogListener, settings: Settings) -> Log:
-    """Make the record log that the settings name."""
-    if base.kafka is not None:
-        from sharequeue_gateway.kafka_log.log import KafkaRecordLog  # noqa: PLC0415  # its libraries are an extra
-
-        return KafkaRecordLog(
-            base.database,
-            base.kafka,
-            BatchCache(settings.record_cache_bytes),
-            listener,
-            values=base.metadata.value_format,
-            sweeps=base.cluster.sweeps,
-            restart=partial(_restart, base),
-            reading_bytes=settings.max_unsent_bytes,
-            max_depth=settings.max_value_depth,
-            name=f"{base.redis_keys.cluster_id}-{base.cluster.me.node_id}",
-        )
-    return PostgresRecordLog(
-        base.database,
-        base.cache,
-        listener,
-        reading_bytes=settings.max_unsent_bytes,
-        transactions=_transaction_options(settings),
-        scheduled=(settings.max_scheduled_records, settings.max_scheduled_bytes),
-    )
-
-
-def _leading(base: Base, settings: Settings) -> Leading:
-    clock, cluster, query = base.clock, base.cluster, base.database.query
-    activity = Activity(
-        query,
-        clock,
-        base.metadata.name_of,
-        flush_ms=settings.activity_flush_ms,
-        retention_ms=settings.activity_retention_ms,
-    )
-    led, append_news = LedIndex(), AppendNews(base.redis, cluster.me.node_id, base.redis_keys)
-    log_news = LogNews(led=led, activity=activity, cluster=cluster, append_news=append_news, clock=clock)
-    record_log = _record_log(base, log_news, settings)
-    readers = record_log.readers
-    loader = Loader(
-        clock=clock,
-        metadata=base.metadata,
-        share_coordinator=base.share_coordinator,
-        record_log=record_log,
-        readers=readers,
-        lock_timers=base.lock_timers,
-        take_from_former=base.routing.gateways.take_from_former,
-        take_from_others=base.routing.gateways.take_from_others,
-        epochs=base.epochs,
-    )
-    persister = Persister(base.share_coordinator, deadline_ms=settings.state_write_deadline_ms)
-    dead_letters = DeadLetterQueue()
-    loads = Loads(
-        led,
-        loader,
-        dead_letters,
-        clock=clock,
-        cluster=cluster,
-        epochs=base.epochs,
-        max_share_partitions=settings.max_share_partitions,
-    )
-    leader = Leader(
-        loads, LockRecorder(base.lock_timers, loads, cluster, clock), persister, dead_letters, activity, clock
-    )
-    return Leading(
-        record_log=record_log,
-        mover=Mover(query, record_log.scheduled, record_log.schedules, partial(cluster.sweeps, "scheduled", 0)),
-        append_news=append_news,
-        leader=leader,
-        led=led,
-        loads=loads,
-        dead_letters=dead_letters,
-        persister=persister,
-        pending=PendingTransactions(leader, led, query, base.metadata, cluster, clock),
-        activity=activity,
-        readers=readers,
-        floors=Floors(leader, led, readers, clock, interval_ms=settings.floor_interval_ms),
-        backlog=BacklogLook(
-            query,
-            cluster,
-            clock,
-            base.metadata,
-            record_log.dead_letters,
-            _sampler(base, leader),
-            interval_ms=settings.backlog_interval_ms,
-            most_pairs=settings.max_metric_pairs,
-        ),
-        retention=_retention(base, record_log, readers, settings.retention_interval_ms),
-    )
-
-
-def _sampler(base: Base, leader: Leader) -> Sampler:
-    query, totals = base.database.query, leader.activity.totals
-    return Sampler(query, base.cluster, base.clock, base.metadata, leader.all, totals, base.members.numbers)
-
-
-def _retention(base: Base, record_log: Log, readers: Readers, interval_ms: int) -> Retention:
-    return Retention(
-        base.metadata,
-        base.cluster,
-        record_log,
-        readers,
-        IdleGroups(base.coordinator, readers, base.clock),
-        base.clock,
-        interval_ms=interval_ms,
-    )
-
-
-def _delivering(base: Base, leading: Leading, settings: Settings) -> Delivering:
-    clock, metadata, lock_timers = base.clock, base.metadata, base.lock_timers
-    record_log, leader = leading.record_log, leading.leader
-    held = HeldRecords(leader, metadata, record_log, clock)
-    repeated, routed_held = RepeatedFetches(held, lock_timers), RoutedHeld(base.routing, held, metadata)
-    sessions = Sessions(base.session_cache, leader, metadata, base.routing, clock)
-    fetcher = Fetcher(leader, record_log, repeated, base.cluster, clock, base.fetches)
-    local_acknowledger = Acknowledger(leader, metadata, clock)
-    acknowledger = RoutedAcknowledger(base.routing, local_acknowledger, metadata)
-    holder = Holder(leader, metadata, clock)
-    settler = Settler(base.routing, holder, leading.pending, metadata)
-    routed = RoutedFetch(base.routing, fetcher, repeated, routed_held, clock)
-    streams = Streams(
-        Shared(routed, routed_held, repeated, metadata, base.members, clock),
-        fetcher.fetches,
-        base.routing,
-        acknowledger,
-        ceiling=_ceiling(settings, "max_streams"),
-        heartbeat_ms=settings.stream_heartbeat_ms,
-    )
-    return Delivering(
-        fetcher=fetcher,
-        acknowledger=acknowledger,
-        local_acknowledger=local_acknowledger,
-        holder=holder,
-        commits=SettledCommits(settler, record_log.transactions, record_log.appender),
-        routed=routed,
-        appends=RoutedAppends(base.cluster, metadata, leading.readers, record_log.appender),
-        held=held,
-        streams=streams,
-        sessions=sessions,
-        hand_over=HandOver(leading.loads, base.cluster, base.epochs, lock_timers, sessions.drop_moved),
-    )
-
-
-def _series(base: Base, leading: Leading, most_pairs: int) -> Iterator[str]:
-    """The metrics with many series, as lines of text."""
-    now_ms = base.clock.now_ms
-    metadata = base.metadata
-    queues = QueueSeries(
-        leading.activity.totals, metadata.name_of, base.members.count, metadata.configs, now_ms, most_pairs=most_pairs
-    )
-    yield from led_metrics.series(leading.leader.all(), leading.dead_letters)
-    yield from log_metrics.series(leading.record_log)
-    yield from queues.series()
-    yield from leading.backlog.series()
-    yield from metrics.ANONYMOUS_CALLS.lines()
-
-
-def _operations(base: Base, leading: Leading, settings: Settings, guard: AccessGuard | None) -> Operations:
-    ready = ReadinessCheck(
-        base.database,
-        base.lock_timers,
-        base.metadata,
-        base.share_coordinator,
-        leading.dead_letters,
-        base.cluster,
-        leading.record_log.transactions,
-        guard,
-        leading.record_log.stores,
-    )
-    return Operations(ready, partial(_series, base, leading, settings.max_metric_pairs), guard)
-
-
-def _ceiling(settings: Settings, setting: str) -> Ceiling:
-    """The part of a pool that one principal may have."""
-    what = f"{setting.removeprefix('max_').replace('_', ' ')} ({setting})"
-    return Ceiling(getattr(settings, setting), settings.principal_percent, what, time.monotonic)
-
-
-def _guard(base: Base, settings: Settings) -> AccessGuard | None:
-    """None: callers need no keys."""
-    if base.access is None:
-        return None
-    required, stale_ms = settings.authentication == "required", settings.access_stale_ms
-    return AccessGuard(base.access, base.metadata, base.clock, required=required, stale_ms=stale_ms)
-
-
-def _fetch_api(base: Base, delivering: Delivering, settings: Settings, watch: KeyWatch | None) -> FetchApi:
-    return FetchApi(
-        clock=base.clock,
-        metadata=base.metadata,
-        fetcher=delivering.fetcher,
-        routing=base.routing,
-        routed=delivering.routed,
-        acknowledger=delivering.acknowledger,
-        sessions=delivering.sessions,
-        members=base.members,
-        ceiling=_ceiling(settings, "max_waiting_fetches"),
-        watch=watch,
-    )
-
-
-def _leader_api(base: Base, leading: Leading, delivering: Delivering) -> LeaderApi:
-    return LeaderApi(
-        clock=base.clock,
-        metadata=base.metadata,
-        cluster=base.cluster,
-        hand_over=delivering.hand_over,
-        fetcher=delivering.fetcher,
-        acknowledger=delivering.local_acknowledger,
-        holder=delivering.holder,
-        pending=leading.pending,
-        sessions=delivering.sessions,
-        records_held=delivering.held,
-        streams=delivering.streams,
-    )
-
-
-def _apis(
-    base: Base,
-    leading: Leading,
-    delivering: Delivering,
-    settings: Settings,
-    admission: Admission,
-    watch: KeyWatch | None,
-) -> GatewayApis:
-    record_log, clock, cluster, query = leading.record_log, base.clock, base.cluster, base.database.query
-    coordinator, metadata, routing, timers = base.coordinator, base.metadata, base.routing, base.lock_timers
-    leader, dead_letters, readers, members = leading.leader, leading.dead_letters, leading.readers, base.members
-    sessions, streams, local = delivering.sessions, delivering.streams, delivering.local_acknowledger
-    commits, states, fetches, mover = delivering.commits, base.share_coordinator, base.fetches, leading.mover
-    transactions, longest_ms = record_log.transactions, settings.transaction_max_timeout_ms
-    group_use = GroupUse(metadata, leader, fetches, members, sessions, streams, timers, readers, cluster.leads)
-    at_work = GroupsAtWork(query, cluster, record_log, leader, dead_letters, members, clock)
-    owners = Owners(base.access)
-    producer = Producer(metadata, record_log.appender, transactions, clock, settings.max_value_depth)
-    arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, settings.max_value_depth)
-    settle = SettleApi(commits, producer, metadata, admission, owners)
-    rules = UniqueRules(record_log.unique, states)
-    tokens = PageTokens(settings.cluster_token)
-    return GatewayApis(
-        _fetch_api(base, delivering, settings, watch),
-        StreamApi(metadata, streams, members, watch),
-        RecordsApi(metadata, routing, local, delivering.acknowledger, sessions, settle, members),
-        ProduceApi(producer, arrow_producer, record_log.unique, rules, delivering.appends, owners),
-        ScheduledApi(
-            query, producer, record_log.scheduled, record_log.schedules, mover, rules, clock, metadata, owners, tokens
-        ),
-        TransactionsApi(transactions, commits, query, metadata, members, longest_ms, owners, tokens),
-        _leader_api(base, leading, delivering),
-        TopicsApi(coordinator, metadata, record_log),
-        CompactionApi(metadata, record_log.compaction),
-        GroupsApi(coordinator, metadata, record_log, readers, record_log.dead_letters, states, tokens, commits),
-        MembershipApi(coordinator, cluster, group_use, at_work),
-        GroupAdminApi(coordinator, metadata, record_log),
-        record_calls(
-            metadata, record_log, query, coordinator, states, leader, dead_letters, local, routing, commits, tokens
-        ),
-        group_use,
-        ActivityApi(leading.activity, leading.backlog, query, tokens, cluster, metadata, clock),
-        access_calls(coordinator, closed=settings.authentication == "off" and settings.allow_anonymous_from_network),
-    )
-
-
-def _app(
-    base: Base,
-    leading: Leading,
-    delivering: Delivering,
-    settings: Settings,
-    guard: AccessGuard | None,
-    watch: KeyWatch | None,
-) -> App:
-    record_log = leading.record_log
-    hosts = [host_of_url(base.cluster.me.url), *hosts_of(settings.allow_hosts)]
-    admission = Admission(
-        settings.max_produce_bytes, "that produce or commit", "max_produce_bytes", settings.principal_percent
-    )
-    metrics.PRODUCE_BYTES.set_function(lambda: admission.bytes)
-    return create_gateway_app(
-        _apis(base, leading, delivering, settings, admission, watch),
-        callers=Callers(hosts, origins_of(settings.allow_origins), PREFIX, ("Acknowledge-Failed",)),
-        cluster_token=settings.cluster_token,
-        max_request_bytes=settings.max_request_bytes,
-        admission=admission,
-        guard=guard,
-        service=ServiceDescription(record_log=record_log.kind, capabilities=sorted(record_log.capabilities)),
-        kafka_defaults=settings.kafka_defaults,
-    )
+async def prepare(settings: Settings) -> Service:
+    """Connect to the stores and register with the group coordinator. Raises: the fault of the first step that fails."""
+    gateway = Gateway(settings)
+    await gateway.connect()
+    gateway.lead()
+    gateway.database.time_line.forget(gateway.metadata.doubt)
+    gateway.database.time_line.forget(gateway.leader.store_replaced)
+    gateway.deliver()
+    gateway.set_gauges()
+    await gateway.register()
+    app, url = gateway.app(), gateway.cluster.me.url
+    return Service(app, url, gateway.loops(), gateway.operations(), stop=gateway.stop, close=gateway.close)
