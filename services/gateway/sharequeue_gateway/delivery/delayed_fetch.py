@@ -12,9 +12,9 @@ Source: KIP-932, delayed share fetch.
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.messages.leaders import Asked
@@ -41,19 +41,8 @@ PASS_ON_PAUSE_S: Final = 0.05
 """The time that another gateway has to fetch after its wake-up, before the next waiting fetch is woken."""
 
 
-class Look(Protocol):
-    """Acquires the available records of the loaded share-partitions: see `Fetcher.look`."""
-
-    async def __call__(
-        self,
-        waiting: WaitingFetch,
-        asked: Asked,
-        sought: Sought,
-        faults: list[PartitionFault],
-        now_ms: int,
-        *,
-        last: bool = False,
-    ) -> list[AcquiredRecords]: ...
+Look = Callable[[WaitingFetch, Asked, Sought, list[PartitionFault], int, bool], Awaitable[list[AcquiredRecords]]]
+"""Acquires the available records of the loaded share-partitions: see `Fetcher.look`."""
 
 
 @dataclass(eq=False)
@@ -152,22 +141,22 @@ class DelayedFetches:
         return missing[LOADED_AT_ONCE:]
 
 
+@dataclass(eq=False)
 class _DelayedFetch:
     """One delayed fetch, and its progress."""
 
-    def __init__(
-        self, shared: DelayedFetches, waiting: WaitingFetch, asked: Asked, sought: Sought, faults: list[PartitionFault]
-    ) -> None:
-        self._shared = shared
-        self._waiting = waiting
-        self._asked = asked
-        self._sought = sought
-        self._faults = faults
-        self._waits = asked.limits.deadline_ms > shared.clock.now_ms()
-        self._registered = False
-        self._waits_since_ms = 0
-        self._looked_at_ends = False
-        self._last_look = False
+    _shared: DelayedFetches
+    _waiting: WaitingFetch
+    _asked: Asked
+    _sought: Sought
+    _faults: list[PartitionFault]
+    _registered: bool = False
+    _waits_since_ms: int = 0
+    _looked_at_ends: bool = False
+    _last_look: bool = False
+
+    def __post_init__(self) -> None:
+        self._waits = self._asked.limits.deadline_ms > self._shared.clock.now_ms()
 
     async def run(self, *, looked: bool) -> tuple[list[AcquiredRecords], bool]:
         """Returns: the acquired records, and whether a share-partition was unloaded and must be loaded again."""
@@ -182,7 +171,7 @@ class _DelayedFetch:
                     )
                     known_faults = len(faults)
                     now_ms = shared.clock.now_ms()
-                    acquired = await shared.look(self._waiting, asked, sought, faults, now_ms, last=self._last_look)
+                    acquired = await shared.look(self._waiting, asked, sought, faults, now_ms, self._last_look)
                 looked = False
                 if acquired or self._is_over() or self._fails(known_faults):
                     return acquired, False

@@ -13,6 +13,7 @@ import itertools
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec import structs
@@ -84,26 +85,22 @@ def parts_in_turn(
                 yield some[start : start + LOOKED_AT_ONCE], bytes_left, False
 
 
+@dataclass(eq=False)
 class Fetcher:
     """Runs fetches over the share-partitions of a leader and the record log."""
 
-    def __init__(
-        self,
-        leader: Leader,
-        record_log: RecordLog,
-        repeated: RepeatedFetches,
-        cluster: Cluster,
-        clock: Clock,
-        fetches: WaitingFetches,
-    ) -> None:
-        self._leader = leader
-        self._record_log = record_log
-        self._repeated = repeated
-        self._clock = clock
+    _leader: Leader
+    _record_log: RecordLog
+    _repeated: RepeatedFetches
+    _cluster: Cluster
+    _clock: Clock
+    fetches: WaitingFetches
+
+    def __post_init__(self) -> None:
+        leader, record_log, clock = self._leader, self._record_log, self._clock
         self._reader = PartitionReader(leader.locks, record_log, clock)
-        self._turns: Final = itertools.count(1)
-        self.fetches: Final = fetches
-        self.delayed: Final = DelayedFetches(leader, record_log, cluster, clock, self.fetches, self.look)
+        self._turns = itertools.count(1)
+        self.delayed = DelayedFetches(leader, record_log, self._cluster, clock, self.fetches, self.look)
 
     def waited_for(self) -> set[TopicIdPartition]:
         """The partitions for which any fetch waits."""
@@ -205,7 +202,6 @@ class Fetcher:
         sought: Sought,
         faults: list[PartitionFault],
         now_ms: int,
-        *,
         last: bool = False,
     ) -> list[AcquiredRecords]:
         """Acquire the available records, in turn.

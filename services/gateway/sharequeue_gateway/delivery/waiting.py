@@ -19,6 +19,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Protocol, TypeVar
 
@@ -113,6 +114,7 @@ class Wakings:
             self._begin_turn()
 
 
+@dataclass(eq=False, slots=True)
 class WaitingFetch:
     """One fetch under way. `woken`: an event has happened since its last look. `member_id`: who gets the records.
     `too_few`: the bytes and records that its last look counted, if they were less than `min_bytes`.
@@ -121,38 +123,21 @@ class WaitingFetch:
     Before the first wait, `gone` checks the connection. From then on a disconnect wakes the fetch.
     """
 
-    __slots__ = (
-        "_client",
-        "_served",
-        "_sleeper",
-        "_wakings",
-        "_watches",
-        "life",
-        "member_id",
-        "refusal",
-        "release",
-        "too_few",
-        "topics",
-        "when_closed",
-        "woken",
-    )
-
-    def __init__(self, client: Client, wakings: Wakings) -> None:
-        self._client = client
-        self._wakings = wakings
-        self._watches = False
-        self._sleeper: asyncio.Future[None] | None = None
-        self._served: asyncio.Timeout | None = None
-        self.member_id = ""
-        self.topics: Collection[str] = ()
-        self.life = Life.OPEN
-        self.too_few: tuple[int, ...] = ()
-        self.woken = False
-        self.refusal: ApiError | None = None
-        """The answer to a client that lost its access."""
-        self.release = False
-        """Whether the stream of such a client cannot be opened again."""
-        self.when_closed: Callable[[WaitingFetch], None] | None = None
+    _client: Client
+    _wakings: Wakings
+    _watches: bool = False
+    _sleeper: asyncio.Future[None] | None = None
+    _served: asyncio.Timeout | None = None
+    member_id: str = ""
+    topics: Collection[str] = ()
+    life: Life = Life.OPEN
+    too_few: tuple[int, ...] = ()
+    woken: bool = False
+    refusal: ApiError | None = None
+    """The answer to a client that lost its access."""
+    release: bool = False
+    """Whether the stream of such a client cannot be opened again."""
+    when_closed: "Callable[[WaitingFetch], None] | None" = None
 
     @property
     def over(self) -> bool:

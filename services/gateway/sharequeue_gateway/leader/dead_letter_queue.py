@@ -2,22 +2,21 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.share_partition.runs import DeadLetter
 
 
+@dataclass(eq=False, slots=True)
 class PendingLetters:
     """A range that is ARCHIVING, with its failed attempts: their number and the last cause."""
 
-    __slots__ = ("attempts", "last_error", "led", "letter", "next_attempt_at_ms")
-
-    def __init__(self, led: LedSharePartition, letter: DeadLetter) -> None:
-        self.led = led
-        self.letter = letter
-        self.attempts = 0
-        self.last_error = ""
-        self.next_attempt_at_ms = 0
+    led: LedSharePartition
+    letter: DeadLetter
+    attempts: int = 0
+    last_error: str = ""
+    next_attempt_at_ms: int = 0
 
     @property
     def records(self) -> int:

@@ -24,6 +24,7 @@ event that removes the obstacle wakes a waiter.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Protocol
 
@@ -44,6 +45,7 @@ class Waiter(Protocol):
     def wake(self) -> None: ...
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class Awaited:
     """Something that fetches wait for.
 
@@ -51,11 +53,8 @@ class Awaited:
     ended; a waiting fetch must find its share-partitions again.
     """
 
-    __slots__ = ("fenced", "waiters")
-
-    def __init__(self) -> None:
-        self.fenced = False
-        self.waiters: dict[Waiter, int] | None = None
+    fenced: bool = False
+    waiters: dict[Waiter, int] | None = None
 
     def add_waiter(self, waiter: Waiter) -> None:
         if self.waiters is None:
@@ -92,6 +91,7 @@ class LedTopic(Awaited, Ready[Any]):
             waiter.wake()
 
 
+@dataclass(eq=False, slots=True)
 class WakeUps(Awaited):
     """The waiting fetches of one share-partition, and whether a fetch would find records.
 
@@ -102,31 +102,16 @@ class WakeUps(Awaited):
     `holders`: by member, its streams that wait until it holds less.
     """
 
-    __slots__ = (
-        "empty_until_ms",
-        "halted",
-        "holders",
-        "key",
-        "machine",
-        "of_topic",
-        "place",
-        "reading",
-        "served_turn",
-        "turned_away",
-    )
-
-    def __init__(self, key: SharePartitionKey, machine: SharePartition) -> None:
-        super().__init__()
-        self.key = key
-        self.machine = machine
-        self.reading = False
-        self.halted = False
-        self.turned_away = False
-        self.empty_until_ms = 0
-        self.served_turn = 0
-        self.place: tuple[int, int] | None = None
-        self.of_topic: LedTopic | None = None
-        self.holders: dict[str, dict[Waiter, None]] | None = None
+    key: SharePartitionKey
+    machine: SharePartition
+    reading: bool = False
+    halted: bool = False
+    turned_away: bool = False
+    empty_until_ms: int = 0
+    served_turn: int = 0
+    place: tuple[int, int] | None = None
+    of_topic: LedTopic | None = None
+    holders: dict[str, dict[Waiter, None]] | None = None
 
     def note_empty(self) -> None:
         """Nothing can be acquired until a lock or a delay ends."""

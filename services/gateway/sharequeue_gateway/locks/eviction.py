@@ -3,6 +3,7 @@ once."""
 
 import asyncio
 import logging
+from dataclasses import dataclass, field
 from typing import Final
 
 from redis.asyncio import Redis
@@ -19,12 +20,12 @@ ANSWER_S: Final = 5.0
 NO_EVICTION: Final = "noeviction"
 
 
+@dataclass(eq=False)
 class Eviction:
     """Looks at `maxmemory-policy`. `told`: what is wrong with it, for `/readyz`."""
 
-    def __init__(self, redis: Redis) -> None:
-        self._redis = redis
-        self.told: str | None = None
+    _redis: Redis
+    told: str | None = field(init=False, default=None)
 
     async def run(self) -> None:
         """Look again and again: an operator may change the policy. Never returns."""

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -43,19 +44,21 @@ ANSWER_S: Final = 1.0
 AVOIDED_S: Final = 5.0
 
 
+@dataclass(eq=False)
 class RoutedAppends:
     """The `Elsewhere` of a gateway's appender, and what it does for the others. `run` must be running."""
 
-    def __init__(self, cluster: Cluster, metadata: Metadata, readers: Readers, appender: Appends) -> None:
-        self._cluster = cluster
-        self._metadata = metadata
-        self._readers = readers
-        self._appender = appender
+    _cluster: Cluster
+    _metadata: Metadata
+    _readers: Readers
+    _appender: Appends
+
+    def __post_init__(self) -> None:
         self._used: set[TopicIdPartition] = set()
         """The partitions that were appended to since the last look."""
         self._looked_at: dict[TopicIdPartition, Node | None] = {}
         """The gateways that should append, by partition; None: this one."""
-        self._generation = cluster.generation
+        self._generation = self._cluster.generation
         self._look_now = asyncio.Event()
         self._avoided_until: dict[Node, float] = {}
 

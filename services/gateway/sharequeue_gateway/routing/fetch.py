@@ -9,6 +9,7 @@ one or another, it gets the whole fetch and waits there.
 import asyncio
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec import structs
@@ -39,17 +40,17 @@ SHARES_IDLE_MS: Final = 24 * 3600 * 1000
 """As `TURNS_IDLE_MS`, of the fetches with `priority`: a worker may be busy for hours between two of them."""
 
 
+@dataclass(eq=False)
 class RoutedFetch:
     """Runs fetches over all leaders."""
 
-    def __init__(
-        self, routing: Routing, fetcher: Fetcher, repeated: RepeatedFetches, held: RoutedHeld, clock: Clock
-    ) -> None:
-        self._routing = routing
-        self._fetcher = fetcher
-        self._repeated = repeated
-        self._held = held
-        self._clock = clock
+    _routing: Routing
+    _fetcher: Fetcher
+    _repeated: RepeatedFetches
+    _held: RoutedHeld
+    _clock: Clock
+
+    def __post_init__(self) -> None:
         self._turns = Turns(MOST_TURNS, TURNS_IDLE_MS, lambda: random.randrange(1 << 30))
         self._shares = Turns(MOST_TURNS, SHARES_IDLE_MS, lambda: 1)
 

@@ -1,6 +1,7 @@
 """Asks all leaders what a member holds: see `delivery/held_records.py`."""
 
 import asyncio
+from dataclasses import dataclass
 
 from msgspec import structs
 
@@ -17,13 +18,13 @@ from sharequeue_gateway.routing.routing import Routing
 from sharequeue_http.forms.errors import ApiError
 
 
+@dataclass(eq=False)
 class RoutedHeld:
     """Asks the leaders of ranges."""
 
-    def __init__(self, routing: Routing, local: HeldRecords, metadata: Metadata) -> None:
-        self._routing = routing
-        self._local = local
-        self._metadata = metadata
+    _routing: Routing
+    _local: HeldRecords
+    _metadata: Metadata
 
     async def look(self, group_id: str, request: HeldRequest) -> Fetched:
         """Return what the member holds of the ranges. A partition whose leader does not answer is a fault."""

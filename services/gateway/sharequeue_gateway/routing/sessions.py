@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
@@ -38,19 +39,19 @@ class OpenSession(NamedTuple):
     topics: Collection[str] = ()
 
 
+@dataclass(eq=False)
 class Sessions:
     """The share sessions of this gateway."""
 
-    def __init__(
-        self, cache: ShareSessionCache, leader: Leader, metadata: Metadata, routing: Routing, clock: Clock
-    ) -> None:
-        self._cache = cache
-        self._leader = leader
-        self._metadata = metadata
-        self._routing = routing
-        self._clock = clock
-        metrics.SHARE_SESSIONS.set_function(lambda: len(cache))
-        metrics.SHARE_SESSION_PARTITIONS.set_function(cache.partition_count)
+    _cache: ShareSessionCache
+    _leader: Leader
+    _metadata: Metadata
+    _routing: Routing
+    _clock: Clock
+
+    def __post_init__(self) -> None:
+        metrics.SHARE_SESSIONS.set_function(lambda: len(self._cache))
+        metrics.SHARE_SESSION_PARTITIONS.set_function(self._cache.partition_count)
 
     async def fetch(
         self,

@@ -12,6 +12,7 @@ late, lost or repeated changes nothing, whichever gateway makes it.
 import asyncio
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -76,16 +77,16 @@ LET_GO: Final = AcknowledgementResult(
 )
 
 
+@dataclass(eq=False)
 class Settler:
     """Holds records at their leaders, and tells the leaders how a transaction ended."""
 
-    def __init__(self, routing: Routing, local: Holder, pending: PendingTransactions, metadata: Metadata) -> None:
-        self._routing = routing
-        self._local = local
-        self._pending = pending
-        self._metadata = metadata
-        self.telling: set[asyncio.Task[None]] = set()
-        """Calls to leaders about transactions that have ended. A task ends when its leader has applied the end."""
+    _routing: Routing
+    _local: Holder
+    _pending: PendingTransactions
+    _metadata: Metadata
+    telling: set[asyncio.Task[None]] = field(init=False, default_factory=set)
+    """Calls to leaders about transactions that have ended. A task ends when its leader has applied the end."""
 
     def check(self, wanted: Sequence[Wanted]) -> set[Place]:
         """Check what can be checked before. Returns: the share-partitions.

@@ -11,6 +11,7 @@ of the event to come. So Redis remembers the ranges of each event, and any gatew
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sharequeue.clock import Clock
@@ -91,62 +92,40 @@ class Shared(NamedTuple):
     clock: Clock
 
 
+@dataclass(eq=False, slots=True)
 class Stream:
     """A member's stream. `waiting`: its connection; None while the client is away.
 
     `turn`: held by the connection that fetches, so that a later one begins after the last fetch of the one before.
     """
 
-    __slots__ = (
-        "_lacking",
-        "_new_id",
-        "_pause_s",
-        "_shared",
-        "_told",
-        "group_id",
-        "member_id",
-        "principal",
-        "pulse",
-        "resume_ms",
-        "stream_id",
-        "timer",
-        "topics",
-        "turn",
-        "waiting",
-        "whole",
-        "window",
-        "writing",
-        "wrote_s",
-    )
-
-    def __init__(self, shared: Shared, group_id: str, member_id: str, stream_id: str) -> None:
-        self._shared = shared
-        self.group_id = group_id
-        self.member_id = member_id
-        self.stream_id = stream_id
-        self.principal = ""
-        """Who opened it first."""
-        self.topics: Sequence[str] = ()
-        self.window = StreamWindow(0)
-        self.resume_ms = 0
-        self.waiting: WaitingFetch | None = None
-        self.turn = asyncio.Lock()
-        self.timer: asyncio.TimerHandle | None = None
-        self.pulse: Callable[[], None] | None = None
-        """Sends a heartbeat."""
-        self.whole = False
-        """Whether the window has all that the member holds of the stream; an earlier gateway may have had it."""
-        self.writing = False
-        """Whether the connection is taking an event."""
-        self.wrote_s = 0.0
-        """The time of the last event or heartbeat."""
-        self._lacking: Sequence[int] = ()
-        """Positions that are to be sent again."""
-        self._pause_s = 0.0
-        self._new_id = False
-        """Whether no earlier fetch can have acquired anything under the next position."""
-        self._told: str | None = None
-        """The code of the last Failing event, until a fetch succeeds."""
+    _shared: Shared
+    group_id: str
+    member_id: str
+    stream_id: str
+    principal: str = ""
+    """Who opened it first."""
+    topics: Sequence[str] = ()
+    window: StreamWindow = field(default_factory=lambda: StreamWindow(0))
+    resume_ms: int = 0
+    waiting: WaitingFetch | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    timer: asyncio.TimerHandle | None = None
+    pulse: Callable[[], None] | None = None
+    """Sends a heartbeat."""
+    whole: bool = False
+    """Whether the window has all that the member holds of the stream; an earlier gateway may have had it."""
+    writing: bool = False
+    """Whether the connection is taking an event."""
+    wrote_s: float = 0.0
+    """The time of the last event or heartbeat."""
+    _lacking: Sequence[int] = ()
+    """Positions that are to be sent again."""
+    _pause_s: float = 0.0
+    _new_id: bool = False
+    """Whether no earlier fetch can have acquired anything under the next position."""
+    _told: str | None = None
+    """The code of the last Failing event, until a fetch succeeds."""
 
     def event_id(self, position: int) -> EventId:
         return EventId(self.stream_id, position)

@@ -8,6 +8,7 @@ share.auto.offset.reset.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -26,16 +27,14 @@ def stored_start(state: PartitionStateResult) -> int | None:
     return None if state.start_offset == UNINITIALIZED_START_OFFSET else state.start_offset
 
 
+@dataclass(eq=False)
 class StartOffsets:
     """Resolves and persists the first start offsets of share-partitions, and adds their rows to the readers."""
 
-    def __init__(
-        self, record_log: RecordLog, readers: Readers, share_coordinators: ShareStateClient, clock: Clock
-    ) -> None:
-        self._record_log = record_log
-        self._readers = readers
-        self._share_coordinators = share_coordinators
-        self._clock = clock
+    _record_log: RecordLog
+    _readers: Readers
+    _share_coordinators: ShareStateClient
+    _clock: Clock
 
     async def begin(
         self,
