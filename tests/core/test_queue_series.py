@@ -1,5 +1,7 @@
 """Metrics by group and topic: which pairs have series, and where the others are counted."""
 
+from collections import Counter
+
 from sharequeue_gateway.leader.reports.activity import SHOWN_MS, Totals
 from sharequeue_gateway.leader.reports.queue_series import QueueSeries
 
@@ -9,9 +11,7 @@ NOW_MS = 10_000_000
 
 
 def totals(delivered: int, used_at_ms: int = NOW_MS, **dead_letters: int) -> Totals:
-    made = Totals()
-    made.delivered, made.used_at_ms, made.dead_letters = delivered, used_at_ms, dead_letters
-    return made
+    return Totals(used_at_ms, sums=Counter(delivered=delivered), dead_letters=Counter(dead_letters))
 
 
 def lines(counted: dict[tuple[str, str], Totals], most_pairs: int = 2000, **members: int) -> list[str]:
@@ -23,7 +23,7 @@ def lines(counted: dict[tuple[str, str], Totals], most_pairs: int = 2000, **memb
 
 def test_a_pair_has_a_series_for_each_event_and_cause() -> None:
     counted = {("g", "t1"): totals(7, rejected=2), ("", "t1"): totals(0)}
-    counted["", "t1"].produced = 9
+    counted["", "t1"].sums["produced"] = 9
     found = lines(counted, g=3, paused=1)
     assert 'sharequeue_topic_records_produced_total{topic="orders"} 9.0' in found
     assert [line for line in found if "_paused" in line] == ['sharequeue_group_paused{group="paused"} 1.0']

@@ -8,9 +8,11 @@ the last write. Counting costs time per range, not per record.
 import asyncio
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.histogram import BUCKETS, SHORT_MS, bucket_of
@@ -43,67 +45,54 @@ CLOSE_S: Final = 2.0
 SUMS: Final = ("produced", "delivered", "accepted", "released", "rejected", "expired")
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class Counts:
-    """Records by what became of them."""
+    """Records by what became of them: one of SUMS, and `dead_letters` by their cause."""
 
-    __slots__ = (*SUMS, "dead_letters")
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin at zero."""
-        self.produced = 0
-        self.delivered = 0
-        self.accepted = 0
-        self.released = 0
-        self.rejected = 0
-        self.expired = 0
-        self.dead_letters: dict[str, int] = {}
-        """Dead letters written, by cause."""
+    sums: Counter[str] = field(default_factory=Counter)
+    dead_letters: Counter[str] = field(default_factory=Counter)
 
     def add(self, others: "Counts") -> None:
-        """Add the counts of others to these."""
-        for name in SUMS:
-            setattr(self, name, getattr(self, name) + getattr(others, name))
-        for cause, records in others.dead_letters.items():
-            self.dead_letters[cause] = self.dead_letters.get(cause, 0) + records
+        self.sums.update(others.sums)
+        self.dead_letters.update(others.dead_letters)
 
 
+@dataclass(eq=False, slots=True)
 class Totals(Counts):
     """The counts of a group and a topic since this gateway counts them; of a topic alone, the records produced to it.
 
     `used_at_ms`: when they last changed, a few seconds late.
     """
 
-    __slots__ = ("used_at_ms",)
+    used_at_ms: int = 0
 
     def reset(self) -> None:
-        super().reset()
+        self.sums.clear()
+        self.dead_letters.clear()
         self.used_at_ms = 0
 
     def written(self, now_ms: int) -> None:
         """Counts were written. Those of before a reset are in these totals no more."""
-        if self.dead_letters or any(getattr(self, name) for name in SUMS):
+        if self.sums or self.dead_letters:
             self.used_at_ms = now_ms
 
 
+@dataclass(eq=False, slots=True)
 class Counters(Counts):
     """The counts of one share-partition in one hour; for produced records, of one partition.
 
-    `totals`: those of its group and topic, which are counted at the same time.
+    `totals`: those of its group and topic, which are counted at the same time. `deliveries`: records delivered, by
+    delivery count. `times_to_accept`: records accepted, by the bucket of the time since they were produced.
     """
 
-    __slots__ = ("deliveries", "dirty", "times_to_accept", "totals")
+    totals: Totals
+    dirty: bool = True
+    deliveries: Counter[int] = field(default_factory=Counter)
+    times_to_accept: Counter[int] = field(default_factory=Counter)
 
-    def __init__(self, totals: Totals) -> None:
-        super().__init__()
-        self.totals = totals
-        self.dirty = True
-        self.deliveries: dict[int, int] = {}
-        """Records delivered, by delivery count."""
-        self.times_to_accept: dict[int, int] = {}
-        """Records accepted, by the bucket of the time since they were produced."""
+    def count(self, event: str, records: int) -> None:
+        self.sums[event] += records
+        self.totals.sums[event] += records
 
 
 class Part:
@@ -115,28 +104,22 @@ class Part:
         self.counters: dict[SharePartitionKey, Counters] = {}
 
 
+@dataclass(eq=False)
 class Activity:
     """Counts for one gateway. `topic_name`: the name of a topic id, if it is known."""
 
-    def __init__(
-        self,
-        query: Query,
-        clock: Clock,
-        topic_name: Callable[[str], str | None],
-        *,
-        flush_ms: int,
-        retention_ms: int,
-    ) -> None:
-        self._query = query
-        self._clock = clock
-        self._topic_name = topic_name
-        self._flush_ms = flush_ms
-        self._retention_ms = retention_ms
-        self._parts = [Part(clock.now_ms() // HOUR_MS)]
+    _query: Query
+    _clock: Clock
+    _topic_name: Callable[[str], str | None]
+    flush_ms: int
+    retention_ms: int
+
+    def __post_init__(self) -> None:
+        self._parts = [Part(self._clock.now_ms() // HOUR_MS)]
         self._current = self._parts[0].counters
         self._outcomes: dict[tuple[SharePartitionKey, int], Outcome] = {}
         self._flushing = asyncio.Lock()
-        self.totals: Final[dict[tuple[str, str], Totals]] = {}
+        self.totals: dict[tuple[str, str], Totals] = {}
         """By group and topic id; under the group "", the records produced to a topic."""
 
     def _of(self, key: SharePartitionKey) -> Counters:
@@ -155,8 +138,8 @@ class Activity:
         key = SharePartitionKey("", topic_id, partition)
         counters = self._current.get(key) or self._of(key)
         counters.dirty = True
-        counters.produced += records
-        counters.totals.produced += records
+        counters.sums["produced"] += records
+        counters.totals.sums["produced"] += records
 
     def delivered(self, led: LedSharePartition, ranges: Sequence[AcquiredRange], batches: Sequence[TimedBatch]) -> None:
         """A fetch acquired ranges out of these batches. The times of the batches are kept until the records are
@@ -165,12 +148,9 @@ class Activity:
             led.batch_times = BatchTimes()
         led.batch_times.note(batches)
         counters = self._of(led.key)
-        deliveries = counters.deliveries
         for first_offset, last_offset, delivery_count, *_ in ranges:
-            records = last_offset - first_offset + 1
-            counters.delivered += records
-            counters.totals.delivered += records
-            deliveries[delivery_count] = deliveries.get(delivery_count, 0) + records
+            counters.count("delivered", last_offset - first_offset + 1)
+            counters.deliveries[delivery_count] += last_offset - first_offset + 1
 
     def settled(self, led: LedSharePartition, write: StateWrite) -> None:
         """A write is durable: count its acknowledgements. Call this before the machine completes the write.
@@ -180,26 +160,23 @@ class Activity:
         if not write.runs:
             return
         counters = self._of(led.key)
-        totals = counters.totals
         times = led.batch_times
         keep_ms = led.machine.config.outcomes_keep_ms
         for run in write.runs:
             if run.write is not write:
                 continue
             if run.state is ACKNOWLEDGED:
-                counters.accepted += run.size
-                totals.accepted += run.size
+                counters.sums["accepted"] += run.size
+                counters.totals.sums["accepted"] += run.size
                 if times is not None:
                     for records, timestamp_ms in times.parts(run.first, run.last):
                         took_ms = write.at_ms - timestamp_ms
                         bucket = BUCKETS[took_ms] if 0 <= took_ms < SHORT_MS else bucket_of(took_ms)
-                        counters.times_to_accept[bucket] = counters.times_to_accept.get(bucket, 0) + records
+                        counters.times_to_accept[bucket] += records
             elif run.cause == REJECTED and run.state is not AVAILABLE:
-                counters.rejected += run.size
-                totals.rejected += run.size
+                counters.count("rejected", run.size)
             elif run.state is not ARCHIVED or led.machine.is_last_attempt(run):
-                counters.released += run.size
-                totals.released += run.size
+                counters.count("released", run.size)
             else:
                 continue  # a gap: there is no record
             if keep_ms and run.state is not AVAILABLE:
@@ -210,9 +187,7 @@ class Activity:
             times.forget_below(led.machine.start_offset)
 
     def expired(self, led: LedSharePartition, records: int) -> None:
-        counters = self._of(led.key)
-        counters.expired += records
-        counters.totals.expired += records
+        self._of(led.key).count("expired", records)
 
     def dead(self, led: LedSharePartition, letter: DeadLetter) -> str:
         """The dead letters of a range are written. Returns: their cause, as reports and metrics name it."""
@@ -220,7 +195,7 @@ class Activity:
         cause = "rejected" if letter.cause == REJECTED else "delivery_limit"
         records = letter.last_offset - letter.first_offset + 1
         for causes in (counters.dead_letters, counters.totals.dead_letters):
-            causes[cause] = causes.get(cause, 0) + records
+            causes[cause] += records
         return cause
 
     # Writing
@@ -228,13 +203,13 @@ class Activity:
     async def run(self) -> None:
         """Write the counts, and remove old ones. Runs until it is cancelled."""
         purged_hour = 0
-        async for _ in Every(lambda: min(self._flush_ms, HOUR_MS - self._clock.now_ms() % HOUR_MS) / 1000):
+        async for _ in Every(lambda: min(self.flush_ms, HOUR_MS - self._clock.now_ms() % HOUR_MS) / 1000):
             await self.flush()
             hour = self._clock.now_ms() // HOUR_MS
             if hour > purged_hour:
                 self._forget_unused()
                 try:
-                    await self._query(activity_store.remove_before, hour - self._retention_ms // HOUR_MS)
+                    await self._query(activity_store.remove_before, hour - self.retention_ms // HOUR_MS)
                     purged_hour = hour
                 except ApiError as error:
                     log.info("cannot remove old activity", extra=fields(cause=error.detail))
@@ -312,11 +287,12 @@ class Activity:
             log.warning("counts of activity are lost: the last write failed")
 
     def _row(self, part: Part, key: SharePartitionKey, counters: Counters) -> ActivityRow:
+        sums: dict[str, Any] = {name: counters.sums[name] for name in SUMS}
         total = ActivityTotal(
             part.hour,
             *key,
             self._topic_name(key.topic_id) or "",
-            **{name: getattr(counters, name) for name in SUMS},
+            **sums,
             deliveries=dict(counters.deliveries),
             times_to_accept=dict(counters.times_to_accept),
             dead_letters=dict(counters.dead_letters),

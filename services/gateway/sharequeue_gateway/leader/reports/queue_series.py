@@ -72,14 +72,14 @@ class QueueSeries:
     def series(self) -> Iterator[str]:
         """The lines of /metrics, in parts."""
         topics, pairs = self._shown()
-        most_produced = self._most(topics, lambda totals: totals.produced)
-        yield from PRODUCED.lines((totals.produced, topic) for topic, totals in most_produced)
-        most = self._most(pairs, lambda totals: totals.delivered)
+        most_produced = self._most(topics, "produced")
+        yield from PRODUCED.lines((totals.sums["produced"], topic) for topic, totals in most_produced)
+        most = self._most(pairs, "delivered")
         yield from RECORDS.lines(
             (records, (*names, event))
             for names, totals in most
             for event in EVENTS
-            if (records := getattr(totals, event)) or event in USUAL
+            if (records := totals.sums[event]) or event in USUAL
         )
         yield from DEAD_LETTERS.lines(
             (records, (*names, cause)) for names, totals in most for cause, records in totals.dead_letters.items()
@@ -105,11 +105,11 @@ class QueueSeries:
                 topics[(topic,)] = totals
         return topics, pairs
 
-    def _most(self, shown: dict[Labels, Totals], number: Callable[[Totals], int]) -> list[tuple[Labels, Totals]]:
-        """The entries with series of their own, and the sum of the others."""
+    def _most(self, shown: dict[Labels, Totals], event: str) -> list[tuple[Labels, Totals]]:
+        """The entries with series of their own, those with most of an event, and the sum of the others."""
         if len(shown) <= self.most_pairs:
             return list(shown.items())
-        ranked = sorted(shown.items(), key=lambda entry: number(entry[1]), reverse=True)
+        ranked = sorted(shown.items(), key=lambda entry: entry[1].sums[event], reverse=True)
         others = Totals()
         for _, totals in ranked[self.most_pairs :]:
             others.add(totals)

@@ -58,8 +58,15 @@ class Sampler:
         paused = set[str]()
         async for names, counts in in_slices(list(self._totals.items())):
             if not counts.used_at_ms or counts.used_at_ms >= used_since_ms:  # 0: too new to have a time
-                failed, dead = counts.released + counts.rejected + counts.expired, sum(counts.dead_letters.values())
-                pairs[names] = [counts.produced, counts.accepted, failed, dead, *NOTHING[BACKLOG:]]
+                sums = counts.sums
+                failed = sums["released"] + sums["rejected"] + sums["expired"]
+                pairs[names] = [
+                    sums["produced"],
+                    sums["accepted"],
+                    failed,
+                    counts.dead_letters.total(),
+                    *NOTHING[BACKLOG:],
+                ]
         async for led in in_slices(list(self._leds())):
             machine = led.machine
             if machine.config.paused:
