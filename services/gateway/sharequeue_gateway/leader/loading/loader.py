@@ -7,13 +7,12 @@ there by none. Source: KIP-932.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.share_state_client import ShareStateClient
-from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import KAFKA_CODES, InvalidRecordState, NotLeaderOrFollower, error_of
 from sharequeue.protocol.messages.share_state import PartitionStateResult
 from sharequeue.protocol.types import LeftLocks, RestoredLock, SharePartitionKey, TopicIdPartition
@@ -28,7 +27,7 @@ from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.removing.readers import Begun, Readers
-from sharequeue_gateway.share_partition.machine import DeadLetter, Loaded
+from sharequeue_gateway.share_partition.machine import DeadLetter, SharePartition
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, InvalidRequest
 
 LOADS_AT_ONCE: Final = 64
@@ -49,11 +48,31 @@ class Fenced(NotLeaderOrFollower):
         self.seen = seen
 
 
-class Locks(NamedTuple):
-    """The locks of a share-partition. `kept`: those of Redis; `missed`: those that Redis may have missed."""
+@dataclass(eq=False, slots=True)
+class _Loading:
+    """One share-partition that is being loaded, and what the steps have found. `error`: the step that failed, if one
+    has; the later steps leave it out.
 
-    kept: Sequence[RestoredLock]
-    missed: Sequence[RestoredLock]
+    `kept`: the locks of Redis; `missed`: those that Redis may have missed.
+    """
+
+    key: SharePartitionKey
+    topic: KnownTopic
+    error: ApiError | None = None
+    state: PartitionStateResult = field(init=False)
+    kept: Sequence[RestoredLock] = ()
+    missed: Sequence[RestoredLock] = ()
+    begun: Begun = field(init=False)
+    machine: SharePartition = field(init=False)
+    dead_letters: Sequence[DeadLetter] = ()
+
+    @property
+    def place(self) -> TopicIdPartition:
+        return self.key.topic_id, self.key.partition
+
+    @property
+    def locks(self) -> list[RestoredLock]:
+        return [*self.kept, *self.missed]
 
 
 @dataclass(eq=False)
@@ -96,171 +115,136 @@ class Loader:
         Returns: for each, the loaded share-partition with dead letters to resume, or its error.
         """
         async with self._at_once:
-            leader_epoch = self.epochs.current
-            faults: dict[SharePartitionKey, ApiError] = {}
+            leader_epoch, loads = self.epochs.current, [_Loading(*item) for item in wanted]
             group_known = self.metadata.config(group_id) is not None
             ask_first = self.metadata.reachable() or not group_known
             if initialize and ask_first:
-                faults = await self._initialize(group_id, wanted)
-            to_read = [item for item in wanted if item[0] not in faults]
-            given = await self.take_from_former([key for key, _ in to_read])
-            states = await self._read(group_id, to_read, leader_epoch)
+                await self._initialize(group_id, loads)
+            given = await self.take_from_former([load.key for load in _going_on(loads)])
+            await self._read(group_id, _going_on(loads), leader_epoch)
             if initialize and not ask_first:  # without the group coordinator, the state shows whether it is initialised
-                unknown = [item for item in to_read if states[item[0]].error_code == NOT_INITIALIZED]
+                unknown = [load for load in _going_on(loads) if load.state.error_code == NOT_INITIALIZED]
                 if unknown:
-                    faults = await self._initialize(group_id, unknown)
-                    to_read = [item for item in to_read if item[0] not in faults]
-                    again = [item for item in unknown if item[0] not in faults]
-                    states = {**states, **await self._read(group_id, again, leader_epoch)}
-            readable = [item for item in to_read if states[item[0]].error_code == 0]
-            known, fenced = await self._locks([key for key, _ in readable], states, left, given, leader_epoch)
-            faults |= fenced
-            if known:
-                # only now: otherwise requests with unknown group names would fill the memory
-                config = self.metadata.config(group_id) or await self.metadata.learn_config(group_id)
-                begun = await self._start_offsets.begin(
-                    group_id, {key: states[key] for key in known}, leader_epoch, config
-                )
-                known = await self._of_records(known, begun)
-                # the settings may have changed while the start offsets were resolved
-                config = self.metadata.config(group_id) or config
-            slices = Slices()
-            machines = {
-                key: await self._restored(key, config, states[key], begun[key], locks, leader_epoch, slices)
-                for key, locks in known.items()
-            }
-            if known:  # they may have changed again in the pauses
-                config = self.metadata.config(group_id) or config
-                if lost := _beyond_log(machines, begun):
-                    await self.record_log.end_above(lost)
-            outcomes: list[Outcome] = []
-            for key, topic in wanted:
-                if key in faults:
-                    outcomes.append(faults[key])
-                elif states[key].error_code:
-                    outcomes.append(_read_error(states[key], initialized=initialize))
-                else:
-                    outcomes.append(self._led(key, topic, machines[key], config, begun[key], known[key], states[key]))
-            return outcomes
+                    await self._initialize(group_id, unknown)
+                    await self._read(group_id, _going_on(unknown), leader_epoch)
+            for load in _going_on(loads):
+                load.error = _read_error(load.state, initialized=initialize) if load.state.error_code else None
+            await self._find_locks(_going_on(loads), left, given, leader_epoch)
+            if _going_on(loads):
+                await self._restore(group_id, _going_on(loads), leader_epoch)
+            return [load.error or self._led(load) for load in loads]
 
-    async def _initialize(self, group_id: str, wanted: Sequence[Wanted]) -> dict[SharePartitionKey, ApiError]:
+    async def _initialize(self, group_id: str, loads: Sequence[_Loading]) -> None:
         partitions: dict[str, list[int]] = {}
-        for key, _ in wanted:
-            partitions.setdefault(key.topic_id, []).append(key.partition)
+        for load in loads:
+            partitions.setdefault(load.key.topic_id, []).append(load.key.partition)
         response = await self.metadata.initialize(group_id, partitions)
-        return {
-            SharePartitionKey(group_id, failed.topic_id, failed.partition): error_of(
-                failed.error_code, failed.error_message
-            )
-            for failed in response.failed
+        failed = {
+            (each.topic_id, each.partition): error_of(each.error_code, each.error_message) for each in response.failed
         }
+        for load in loads:
+            load.error = failed.get(load.place)
 
-    async def _read(
-        self, group_id: str, wanted: Sequence[Wanted], leader_epoch: int
-    ) -> Mapping[SharePartitionKey, PartitionStateResult]:
-        if not wanted:
-            return {}
-        return await self.share_coordinator.read(group_id, [key for key, _ in wanted], leader_epoch)
+    async def _read(self, group_id: str, loads: Sequence[_Loading], leader_epoch: int) -> None:
+        if loads:
+            states = await self.share_coordinator.read(group_id, [load.key for load in loads], leader_epoch)
+            for load in loads:
+                load.state = states[load.key]
 
-    async def _locks(
+    async def _find_locks(
         self,
-        keys: Sequence[SharePartitionKey],
-        states: Mapping[SharePartitionKey, PartitionStateResult],
+        loads: Sequence[_Loading],
         left: Mapping[SharePartitionKey, LeftLocks],
         given: Mapping[SharePartitionKey, Sequence[LeftLocks]],
         leader_epoch: int,
-    ) -> tuple[dict[SharePartitionKey, Locks], dict[SharePartitionKey, ApiError]]:
-        """The locks of share-partitions, from Redis and from former leaders, and those that Redis refuses, because it
-        knows a higher leader epoch."""
-        begun = [key for key in keys if stored_start(states[key]) is not None]
-        epochs = [(key, leader_epoch, states[key].state_epoch or 0) for key in begun]
+    ) -> None:
+        """Find the locks in Redis and at former leaders; none from before the state was reset."""
+        begun = [load for load in loads if stored_start(load.state) is not None]
+        epochs = [(load.key, leader_epoch, load.state.state_epoch or 0) for load in begun]
         kept = dict(zip(begun, await self.lock_timers.load(epochs, self.epochs.lost), strict=True))
-        others = await self.take_from_others(begun) if begun and self.lock_timers.degraded else {}
-        known: dict[SharePartitionKey, Locks] = {}
-        fenced: dict[SharePartitionKey, ApiError] = {}
-        for key in keys:
-            locks = kept.get(key, ())
+        away = begun and self.lock_timers.degraded
+        others = await self.take_from_others([load.key for load in begun]) if away else {}
+        for load in loads:
+            key, locks = load.key, kept.get(load, ())
             if isinstance(locks, int):
-                fenced[key] = Fenced("another gateway leads this share-partition", locks)
-            else:
-                missed = _missed(
-                    [*([left[key]] if key in left else ()), *given.get(key, ()), *others.get(key, ())], states[key]
-                )
-                known[key] = Locks(locks, missed)
-        return known, fenced
-
-    async def _of_records(
-        self, known: Mapping[SharePartitionKey, Locks], begun: Mapping[SharePartitionKey, Begun | ApiError]
-    ) -> dict[SharePartitionKey, Locks]:
-        """The locks whose records the log has. The offsets of the others are given to no record."""
-        within: dict[SharePartitionKey, Locks] = dict(known)
-        for key, (kept, missed) in known.items():
-            locks, found = [*kept, *missed], begun[key]
-            reach = max((lock.last_offset for lock in locks), default=-1) + 1
-            if reach == 0 or isinstance(found, ApiError) or found.log_end_offset < 0:
+                load.error = Fenced("another gateway leads this share-partition", locks)
                 continue
-            if found.log_end_offset < reach:
-                await self.record_log.end_above({(key.topic_id, key.partition): reach})
+            earlier = [*([left[key]] if key in left else ()), *given.get(key, ()), *others.get(key, ())]
+            load.kept = locks
+            load.missed = [
+                lock for each in earlier if each.state_epoch == load.state.state_epoch for lock in each.locks
+            ]
+
+    async def _restore(self, group_id: str, loads: Sequence[_Loading], leader_epoch: int) -> None:
+        """Find the starts, and rebuild the machines page by page. Other tasks run between two slices."""
+        # only now: otherwise requests with unknown group names would fill the memory
+        config = self.metadata.config(group_id) or await self.metadata.learn_config(group_id)
+        begun = await self._start_offsets.begin(
+            group_id, {load.key: load.state for load in loads}, leader_epoch, config
+        )
+        for load in loads:
+            found = begun[load.key]
+            if isinstance(found, ApiError):
+                load.error = found
+            else:
+                load.begun = found
+        await self._drop_lost(_going_on(loads))
+        slices = Slices()
+        beyond: dict[TopicIdPartition, int] = {}
+        for load in _going_on(loads):
+            try:
+                load.machine, load.dead_letters = await restored_from_pages(
+                    self.share_coordinator,
+                    load.key,
+                    load.state,
+                    self.metadata.config(group_id) or config,  # the settings may have changed since
+                    start_offset=load.begun.start_offset,
+                    leader_epoch=leader_epoch,
+                    locks=load.locks,
+                    now_ms=self.clock.now_ms(),
+                    slices=slices,
+                )
+            except ApiError as error:
+                load.error = error
+                continue
+            end = load.machine.end_offset + 1 if load.machine.runs else load.machine.start_offset
+            if 0 <= load.begun.log_end_offset < end:  # the log is older than the state
+                beyond[load.place] = end
+        if beyond:
+            await self.record_log.end_above(beyond)
+
+    async def _drop_lost(self, loads: Sequence[_Loading]) -> None:
+        """Keep the locks whose records the log has. The offsets of the others are given to no record."""
+        for load in loads:
+            end, reach = load.begun.log_end_offset, max((lock.last_offset for lock in load.locks), default=-1) + 1
+            if reach == 0 or end < 0:
+                continue
+            if end < reach:
+                await self.record_log.end_above({load.place: reach})
             elif not self.record_log.ever_skipped:
                 continue
+            locks = load.locks
             ranges = [(lock.first_offset, lock.last_offset) for lock in locks]
-            held = await self.record_log.with_records((key.topic_id, key.partition), ranges)
+            held = await self.record_log.with_records(load.place, ranges)
             if len(held) < len(locks):  # none as kept: then all of them are written to Redis again
-                within[key] = Locks((), [locks[index] for index in held])
-        return within
+                load.kept, load.missed = (), [locks[index] for index in held]
 
-    async def _restored(
-        self,
-        key: SharePartitionKey,
-        config: ShareGroupConfig,
-        state: PartitionStateResult,
-        begun: Begun | ApiError,
-        locks: Locks,
-        leader_epoch: int,
-        slices: Slices,
-    ) -> Loaded | ApiError:
-        """Rebuild the machine of a share-partition, page by page. Other tasks run between two slices."""
-        if isinstance(begun, ApiError):
-            return begun
-        try:
-            return await restored_from_pages(
-                self.share_coordinator,
-                key,
-                state,
-                config,
-                start_offset=begun.start_offset,
-                leader_epoch=leader_epoch,
-                locks=[*locks.kept, *locks.missed],
-                now_ms=self.clock.now_ms(),
-                slices=slices,
-            )
-        except ApiError as error:
-            return error
-
-    def _led(
-        self,
-        key: SharePartitionKey,
-        topic: KnownTopic,
-        loaded: Loaded | ApiError,
-        config: ShareGroupConfig,
-        begun: Begun | ApiError,
-        locks: Locks,
-        state: PartitionStateResult,
-    ) -> Outcome:
-        if isinstance(loaded, ApiError):
-            return loaded
-        if isinstance(begun, ApiError):
-            return begun
-        now_ms = self.clock.now_ms()
-        loaded.share_partition.config = config
-        led = LedSharePartition(key, topic.name, loaded.share_partition, now_ms)
-        led.stored_start, led.floor, _, *led.told_ahead = begun
+    def _led(self, load: _Loading) -> tuple[LedSharePartition, Sequence[DeadLetter]]:
+        key, state = load.key, load.state
+        load.machine.config = self.metadata.config(key.group_id) or load.machine.config
+        led = LedSharePartition(key, load.topic.name, load.machine, self.clock.now_ms())
+        led.stored_start, led.floor, _, *led.told_ahead = load.begun
         led.version, led.store = -1 if state.version is None else state.version, state.store
-        if locks.missed or stored_start(state) is None:
+        if load.missed or stored_start(state) is None:
             self.lock_timers.write(lock_entries.whole(led))
-        elif locks.kept:
-            led.lock_entries = len(locks.kept)
-        return led, loaded.dead_letters
+        else:
+            led.lock_entries = len(load.kept)
+        return led, load.dead_letters
+
+
+def _going_on(loads: Iterable[_Loading]) -> list[_Loading]:
+    """Those of which no step has failed."""
+    return [load for load in loads if load.error is None]
 
 
 def _read_error(state: PartitionStateResult, *, initialized: bool) -> ApiError:
@@ -270,24 +254,3 @@ def _read_error(state: PartitionStateResult, *, initialized: bool) -> ApiError:
         return InvalidRecordState("this group has never fetched from this partition, so there is nothing to settle")
     error = persist_error(state.error_code, state.error_message)
     return Fenced(error.detail, state.leader_epoch) if state.leader_epoch is not None else error
-
-
-def _beyond_log(
-    machines: Mapping[SharePartitionKey, Loaded | ApiError], begun: Mapping[SharePartitionKey, Begun | ApiError]
-) -> dict[TopicIdPartition, int]:
-    """Return where the states end that name records behind the log's end: the log is older than they are."""
-    beyond = {}
-    for key, loaded in machines.items():
-        found = begun[key]
-        if isinstance(loaded, ApiError) or isinstance(found, ApiError):
-            continue
-        machine = loaded.share_partition
-        end = machine.end_offset + 1 if machine.runs else machine.start_offset
-        if 0 <= found.log_end_offset < end:
-            beyond[key.topic_id, key.partition] = end
-    return beyond
-
-
-def _missed(left: Sequence[LeftLocks], state: PartitionStateResult) -> list[RestoredLock]:
-    """The locks that earlier leaders left; none from before the state was reset."""
-    return [lock for locks in left if locks.state_epoch == state.state_epoch for lock in locks.locks]
