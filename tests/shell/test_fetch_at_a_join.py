@@ -10,6 +10,7 @@ from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.delivery.waiting import WaitingFetches
 from sharequeue_gateway.http.fetch_api import FetchApi
+from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.routing import Routing
 
@@ -17,6 +18,7 @@ from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.messages.leaders import AcquiredEntry, LeaderFetchResponse, YieldResponse
+from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import AcknowledgeResponse, FetchRequest
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.ceiling import Ceiling
@@ -26,7 +28,8 @@ from tests.shell.test_load_registry import READ, Parts, described, run
 from tests.shell.test_work_for_a_fetch import Client
 
 NOWHERE: Any = None
-SETTLED = AcknowledgeResponse(results=[], failed_count=0, acquisition_lock_timeout_ms=30_000)
+APPLIED = AcknowledgementResult(status="applied")
+SETTLED = AcknowledgeResponse(results=[APPLIED], failed_count=0, acquisition_lock_timeout_ms=30_000)
 
 
 def fetch_api(gateway: Parts) -> FetchApi:
@@ -37,12 +40,13 @@ def fetch_api(gateway: Parts) -> FetchApi:
         Routing(gateway.cluster),
         Fetcher(gateway.leader, NOWHERE, NOWHERE, gateway.cluster, Clock(), WaitingFetches()),
     )
+    acknowledger = RoutedAcknowledger(routing, NOWHERE, gateway.metadata)
     return FetchApi(
         clock=Clock(),
         metadata=gateway.metadata,
         fetcher=fetcher,
         routing=routing,
-        routed=RoutedFetch(routing, fetcher, NOWHERE, NOWHERE, Clock()),
+        routed=RoutedFetch(routing, fetcher, NOWHERE, NOWHERE, acknowledger, Clock()),
         acknowledger=NOWHERE,
         sessions=NOWHERE,
         members=FetchingMembers(),
@@ -63,7 +67,7 @@ def test_records_of_a_new_leader_are_released_if_the_client_has_hung_up() -> Non
         fetched = await coordinator.expect(apis.FETCH_FROM_LEADER)
         client.gone = True  # the fetch is not told, as if the answer had come in the same moment
         entry: Any = encode(
-            AcquiredEntry(topic="orders", topic_id="id", partition=0, first_offset=0, last_offset=4, delivery_count=1)
+            AcquiredEntry(topic="orders", topic_id="id-1", partition=0, first_offset=0, last_offset=4, delivery_count=1)
         )
         fetched.set_result(LeaderFetchResponse(batches=[Raw(entry)], errors=[], acquisition_lock_timeout_ms=30_000))
         await coordinator.answer(apis.ACKNOWLEDGE_AT_LEADER, SETTLED)

@@ -292,7 +292,7 @@ class Gateway:
         self.holder = Holder(leader, metadata, clock)
         settler = Settler(routing, self.holder, self.pending, metadata)
         self.commits = SettledCommits(settler, self.record_log.transactions, self.record_log.appender)
-        self.routed = RoutedFetch(routing, self.fetcher, repeated, routed_held, clock)
+        self.routed = RoutedFetch(routing, self.fetcher, repeated, routed_held, self.acknowledger, clock)
         self.streams = Streams(
             Shared(self.routed, routed_held, repeated, metadata, self.members, clock),
             self.fetches,

@@ -5,22 +5,27 @@ it is repeated only with `delivery_count`, because only then can the repeat find
 """
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from msgspec import structs
 
 from sharequeue.protocol.errors import KAFKA_CODES, NotLeaderOrFollower
-from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
+from sharequeue.protocol.messages.leaders import AcquiredEntry, LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
+from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS
 from sharequeue.repeats import LEADER_MOVED, Tries
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import APPLIED, Acknowledger, ask_for_topics, failed, type_names
 from sharequeue_gateway.routing.routing import MOVED, Routing
+from sharequeue_gateway.share_partition.stream_window import SentRange
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
+
+log = logging.getLogger(__name__)
 
 NOT_LEADER: Final = KAFKA_CODES[NotLeaderOrFollower.error]
 
@@ -35,12 +40,10 @@ class RoutedAcknowledger:
 
     async def acknowledge(self, group_id: str, request: LeaderAcknowledgeRequest) -> list[AcknowledgementResult]:
         """As `Acknowledger.acknowledge`, over all leaders."""
-        left: Sequence[int] = range(len(request.acknowledgements))
-        results = [APPLIED] * len(left)  # each is replaced
         if self._routing.cluster.alone:
-            results = await self._local.acknowledge(group_id, request)
-            left = [index for index, result in enumerate(results) if result.kafka_code == NOT_LEADER]
-        await self._acknowledge_left(group_id, request, results, left)
+            return await self.repeat_moved(group_id, request, await self._local.acknowledge(group_id, request))
+        results = [APPLIED] * len(request.acknowledgements)  # each is replaced
+        await self._acknowledge_left(group_id, request, results, range(len(results)))
         return results
 
     async def repeat_moved(
@@ -110,6 +113,33 @@ class RoutedAcknowledger:
                 answered = [failed(error)] * len(indexes)
         for index, result in zip(indexes, answered, strict=True):
             results[index] = result
+
+    async def release(
+        self, group_id: str, member_id: str, parts: Iterable[SentRange | AcquiredEntry], *, seen: bool
+    ) -> None:
+        """Release what a member that is gone holds. What it has not `seen` was not begun. Locks that cannot be released
+        now end by time."""
+        releases = [
+            Acknowledgement(
+                topic=name,
+                topic_id=part.topic_id,
+                partition=part.partition,
+                first_offset=part.first_offset,
+                last_offset=part.last_offset,
+                delivery_count=part.delivery_count,
+                type="release",
+                begun=seen,
+            )
+            for part in parts
+            if (name := self._metadata.name_of(part.topic_id)) is not None
+        ]
+        for begin in range(0, len(releases), MAX_ACKNOWLEDGEMENTS):
+            some = releases[begin : begin + MAX_ACKNOWLEDGEMENTS]
+            request = LeaderAcknowledgeRequest(member_id=member_id, acknowledgements=some, seen=seen)
+            try:
+                await self.acknowledge(group_id, request)
+            except ApiError as error:
+                log.info("the records of a client that is gone stay held: %s", error.detail)
 
 
 async def leaders_of(routing: Routing, metadata: Metadata, items: Sequence[tuple[str, Acknowledgement]]) -> list[Node]:

@@ -15,9 +15,8 @@ from typing import Final
 from msgspec import structs
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.messages.leaders import Asked, LeaderAcknowledgeRequest, LeaderFetchRequest
-from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS, MAX_WAIT_MS
+from sharequeue.protocol.messages.leaders import Asked, LeaderFetchRequest
+from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue.repeats import FETCH_MOVED, REPEATED_FETCH, WOKEN_IN_VAIN, Tries
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import KnownTopic, Partitions
@@ -25,6 +24,7 @@ from sharequeue_gateway.delivery.fetch_request import PartitionFault
 from sharequeue_gateway.delivery.fetcher import Fetcher
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
 from sharequeue_gateway.delivery.waiting import Event, Life, WaitingFetch
+from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.fetched import Fetched, decoded
 from sharequeue_gateway.routing.gateway_client import by_topic
 from sharequeue_gateway.routing.held import RoutedHeld
@@ -48,6 +48,7 @@ class RoutedFetch:
     _fetcher: Fetcher
     _repeated: RepeatedFetches
     _held: RoutedHeld
+    _acknowledger: RoutedAcknowledger
     _clock: Clock
 
     def __post_init__(self) -> None:
@@ -325,28 +326,4 @@ class RoutedFetch:
         if asked.fetch_id is not None:
             return
         self._fetcher.give_back(asked.member_id, found.acquired)
-        by_node: dict[Node, list[Acknowledgement]] = {}
-        for (node, _), entry in zip(found.passed_on, found.entries(), strict=True):
-            by_node.setdefault(node, []).append(
-                Acknowledgement(
-                    topic=entry.topic,
-                    topic_id=entry.topic_id,
-                    partition=entry.partition,
-                    first_offset=entry.first_offset,
-                    last_offset=entry.last_offset,
-                    delivery_count=entry.delivery_count,
-                    type="release",
-                    begun=False,
-                )
-            )
-        parts = [
-            (node, acknowledgements[start : start + MAX_ACKNOWLEDGEMENTS])
-            for node, acknowledgements in by_node.items()
-            for start in range(0, len(acknowledgements), MAX_ACKNOWLEDGEMENTS)
-        ]
-        for node, acknowledgements in parts:
-            request = LeaderAcknowledgeRequest(member_id=asked.member_id, acknowledgements=acknowledgements, seen=False)
-            try:
-                await self._routing.gateways.acknowledge(node, asked.group_id, request)
-            except ApiError:
-                continue  # the locks at that leader end by time
+        await self._acknowledger.release(asked.group_id, asked.member_id, found.entries(), seen=False)

@@ -13,6 +13,7 @@ from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
 from sharequeue_gateway.record_log.record_batch import holding
 from sharequeue_gateway.routing.routing import MOVED
+from sharequeue_gateway.share_partition.stream_window import SentRange
 from sharequeue_http.forms.errors import ApiError
 
 _entry: Final = msgspec.json.Decoder(AcquiredEntry)
@@ -63,10 +64,22 @@ class Fetched(msgspec.Struct, frozen=True):
             self.paused or answer.paused,
         )
 
+    def ranges(self) -> list[SentRange]:
+        """What was acquired, or found held."""
+        own = [
+            SentRange(*item.led.key[1:], first_offset, last_offset, delivery_count)
+            for item in self.acquired
+            for first_offset, last_offset, delivery_count, *_ in item.ranges
+        ]
+        passed_on = [
+            SentRange(entry.topic_id, entry.partition, entry.first_offset, entry.last_offset, entry.delivery_count)
+            for entry in self.entries()
+        ]
+        return [*own, *passed_on]
+
     def records(self) -> int:
         """Return how many offsets were acquired."""
-        own = sum(last - first + 1 for item in self.acquired for first, last, *_ in item.ranges)
-        return own + sum(entry.last_offset - entry.first_offset + 1 for entry in self.entries())
+        return sum(part.size for part in self.ranges())
 
     def size(self) -> int:
         """Return how many bytes of records were acquired."""

@@ -241,7 +241,7 @@ class Stream:
             pause_s = STREAM_HOLDS.after(pause_s)
             await waiting.wait(pause_s)  # a leader died with the stream's gateway: the next one knows
         self.whole = self._serves(waiting)
-        self.window = StreamWindow.restored(self.window.size, after, at_least, remembered, _ranges_of(held))
+        self.window = StreamWindow.restored(self.window.size, after, at_least, remembered, held.ranges())
         return after
 
     async def _again(self, position: int) -> Records | Failing | Closed | None:
@@ -263,7 +263,7 @@ class Stream:
         if ranges:
             held = await self._shared.held.look(self.group_id, self._held(ranges))
             if held.has_records:
-                self.window.acquired(_ranges_of(held))
+                self.window.acquired(held.ranges())
 
     async def _remembered(self, position: int) -> list[OffsetsAt]:
         """Return what the fetch of a position acquired, as Redis remembers it."""
@@ -276,7 +276,7 @@ class Stream:
         failed = {(fault.topic, fault.partition) for fault in found.faults}
         names = {part.place: (self._shared.metadata.name_of(part.topic_id), part.partition) for part in ranges}
         answered = {place for place, name in names.items() if name not in failed and place not in failed}
-        return self.window.learn(_ranges_of(found), answered)
+        return self.window.learn(found.ranges(), answered)
 
     async def _make_room(self, waiting: WaitingFetch) -> None:
         """Wait until the window has room, or the connection ends."""
@@ -319,7 +319,7 @@ class Stream:
         self._new_id = not found.faults and not waiting.over
         if found.has_records:
             self._told = None
-            return Records(self.event_id(self.window.acquired(_ranges_of(found))), found)
+            return Records(self.event_id(self.window.acquired(found.ranges())), found)
         faults = found.faults
         if not faults or waiting.over:
             self._told = None if not faults else self._told
@@ -339,17 +339,3 @@ class Stream:
         )
         fetch_id = self._fetch_id(self.window.position + 1)
         return Asked(self.group_id, self.member_id, limits, now_ms, fetch_id=fetch_id, new_id=self._new_id)
-
-
-def _ranges_of(found: Fetched) -> list[SentRange]:
-    """The ranges of a fetch, or of a look."""
-    own = [
-        SentRange(item.led.key.topic_id, item.led.key.partition, first_offset, last_offset, delivery_count)
-        for item in found.acquired
-        for first_offset, last_offset, delivery_count, *_ in item.ranges
-    ]
-    passed_on = [
-        SentRange(entry.topic_id, entry.partition, entry.first_offset, entry.last_offset, entry.delivery_count)
-        for entry in found.entries()
-    ]
-    return [*own, *passed_on]

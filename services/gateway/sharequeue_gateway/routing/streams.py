@@ -14,7 +14,6 @@ elsewhere in that time, and the locks end by themselves.
 """
 
 import asyncio
-import logging
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,9 +21,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sharequeue.background import start
-from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest, TakeStreamResponse
-from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS
+from sharequeue.protocol.messages.leaders import TakeStreamResponse
 from sharequeue.repeats import Every
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.generation import Node
@@ -32,11 +29,8 @@ from sharequeue_gateway.delivery.waiting import Client, Event, Life, WaitingFetc
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.stream import Closed, EventId, Records, Replaced, Shared, Stream, StreamEvent
-from sharequeue_gateway.share_partition.stream_window import SentRange
 from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.errors import ApiError
-
-log = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
 LATE_S: Final = 1.0
@@ -186,18 +180,8 @@ class Streams:
             await stream.find_last()
             ends = list(stream.window.ends())
         for seen in (True, False):
-            releases = [
-                _release_of(name, part, begun=seen)
-                for part, written in ends
-                if written is seen and (name := self._shared.metadata.name_of(part.topic_id)) is not None
-            ]
-            for begin in range(0, len(releases), MAX_ACKNOWLEDGEMENTS):
-                some = releases[begin : begin + MAX_ACKNOWLEDGEMENTS]
-                try:
-                    request = LeaderAcknowledgeRequest(member_id=stream.member_id, acknowledgements=some, seen=seen)
-                    await self._acknowledger.acknowledge(stream.group_id, request)
-                except ApiError as error:
-                    log.info("the records of a stream whose client is gone stay held: %s", error.detail)
+            parts = [part for part, written in ends if written is seen]
+            await self._acknowledger.release(stream.group_id, stream.member_id, parts, seen=seen)
 
     # Other gateways
 
@@ -257,16 +241,3 @@ class Streams:
                 ):
                     stream.wrote_s = now_s
                     stream.pulse()
-
-
-def _release_of(topic: str, part: SentRange, *, begun: bool) -> Acknowledgement:
-    return Acknowledgement(
-        topic=topic,
-        topic_id=part.topic_id,
-        partition=part.partition,
-        first_offset=part.first_offset,
-        last_offset=part.last_offset,
-        delivery_count=part.delivery_count,
-        type="release",
-        begun=begun,
-    )
