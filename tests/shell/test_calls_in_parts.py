@@ -61,8 +61,8 @@ def test_an_error_behind_a_part_is_not_definite(api: Api, parts: int, options: d
     letters: Any = SimpleNamespace(append=done, close=done)
     finder: Any = Finder(parts)
     handlers = {
-        apis.REDRIVE_DEAD_LETTERS: Redriving(metadata, None, letters, finder).redrive,  # type: ignore[arg-type]
-        apis.DROP_DEAD_LETTERS: DeadLettersApi(metadata, letters, finder).drop,
+        apis.REDRIVE_DEAD_LETTERS: Redriving(metadata, None, letters, finder).redrive_dead_letters,  # type: ignore[arg-type]
+        apis.DROP_DEAD_LETTERS: DeadLettersApi(metadata, letters, finder).drop_dead_letters,
     }
     exchange: Any = None
     call = Call(exchange, {"group": "g"}, b"", api.request(**options), "id")

@@ -346,12 +346,12 @@ def test_a_settings_change_succeeds_though_the_later_lookup_fails(log_away: bool
         api = GroupsApi(client, metadata, nowhere, Readers(query), nowhere, nowhere, PageTokens("secret"), nowhere)
         if log_away:
             hold = Call(nowhere, {"group": "g"}, b'{"config":{"retention.hold":"false"}}', None, "request-0")
-            holding = asyncio.create_task(api.update_config(hold))
+            holding = asyncio.create_task(api.update_share_group_config(hold))
             await coordinator.answer(apis.UPDATE_SHARE_GROUP_CONFIG, {"retention.hold": "false"})
             with pytest.raises(StorageError) as failed:
                 await holding
             assert not failed.value.definite
-        updating = asyncio.create_task(api.update_config(call))
+        updating = asyncio.create_task(api.update_share_group_config(call))
         await coordinator.answer(apis.UPDATE_SHARE_GROUP_CONFIG, {LIMIT: "3"})
         coordinator.away = True
         assert (await updating).body == b'{"share.delivery.count.limit":"3"}'

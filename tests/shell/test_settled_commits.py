@@ -95,7 +95,9 @@ def test_a_report_of_a_group_waits_for_the_states_of_what_was_answered(report: s
         groups._tokens = tokens
         asked = Call(nowhere, {"group": "g"}, b"", ListOffsetsQuery(), "request-1")
         in_flight = InFlightApi(*6 * [nowhere], commits, tokens)
-        look = groups.offsets(asked) if report == "offsets" else in_flight.list_of("g", InFlightQuery())
+        look = (
+            groups.list_share_group_offsets(asked) if report == "offsets" else in_flight.list_of("g", InFlightQuery())
+        )
         looking = asyncio.create_task(look)
         await asyncio.sleep(0)
         assert not looking.done()

@@ -12,7 +12,7 @@ later and passes it to the loop.
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -49,7 +49,7 @@ from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.http.access.watch import KeyWatch
 from sharequeue_gateway.http.access_api import access_calls
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
-from sharequeue_gateway.http.app import GatewayApis, create_gateway_app
+from sharequeue_gateway.http.app import calls_of, create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
 from sharequeue_gateway.http.groups.group_work import GroupsAtWork
@@ -64,7 +64,12 @@ from sharequeue_gateway.http.readiness import ReadinessCheck
 from sharequeue_gateway.http.records_api import RecordsApi
 from sharequeue_gateway.http.scheduled_api import ScheduledApi
 from sharequeue_gateway.http.settle_api import SettleApi
-from sharequeue_gateway.http.single_records.calls import record_calls
+from sharequeue_gateway.http.single_records.at_leader_api import AtLeaderApi
+from sharequeue_gateway.http.single_records.dead_letters import LetterFinder
+from sharequeue_gateway.http.single_records.dead_letters_api import DeadLettersApi
+from sharequeue_gateway.http.single_records.in_flight_api import InFlightApi
+from sharequeue_gateway.http.single_records.look_up_api import LookUpApi
+from sharequeue_gateway.http.single_records.redrive_api import Redriving
 from sharequeue_gateway.http.stream_api import StreamApi
 from sharequeue_gateway.http.topics_api import TopicsApi
 from sharequeue_gateway.http.transactions_api import TransactionsApi
@@ -453,8 +458,9 @@ class Gateway:
             settings.max_produce_bytes, "that produce or commit", "max_produce_bytes", settings.principal_percent
         )
         metrics.PRODUCE_BYTES.set_function(lambda: admission.bytes)
+        closed = settings.authentication == "off" and settings.allow_anonymous_from_network
         return create_gateway_app(
-            self._apis(admission),
+            (*calls_of(self._handlers(admission)), *access_calls(self.coordinator, closed=closed)),
             callers=Callers(hosts, origins_of(settings.allow_origins), PREFIX, ("Acknowledge-Failed",)),
             cluster_token=settings.cluster_token,
             max_request_bytes=settings.max_request_bytes,
@@ -464,7 +470,7 @@ class Gateway:
             kafka_defaults=settings.kafka_defaults,
         )
 
-    def _apis(self, admission: Admission) -> GatewayApis:
+    def _handlers(self, admission: Admission) -> Sequence[object]:
         settings, record_log, clock, query, tokens = self.settings, self.record_log, self.clock, self.query, self.tokens
         coordinator, metadata, cluster, leader = self.coordinator, self.metadata, self.cluster, self.leader
         members, sessions, streams, commits = self.members, self.sessions, self.streams, self.commits
@@ -488,7 +494,7 @@ class Gateway:
             record_log.schedules,
             settings.transaction_max_timeout_ms,
         )
-        return GatewayApis(
+        return (
             self._fetch_api(),
             StreamApi(metadata, streams, members, self.watch),
             RecordsApi(metadata, self.routing, local, self.acknowledger, sessions, settle, members),
@@ -501,24 +507,27 @@ class Gateway:
             GroupsApi(coordinator, metadata, record_log, readers, record_log.dead_letters, states, tokens, commits),
             MembershipApi(coordinator, cluster, group_use, at_work),
             GroupAdminApi(coordinator, metadata, record_log),
-            record_calls(
-                metadata,
-                record_log,
-                query,
-                coordinator,
-                states,
-                leader,
-                dead_letters,
-                local,
-                self.routing,
-                commits,
-                tokens,
-            ),
+            *self._single_records(),
             group_use,
+            at_work,
             ActivityApi(self.activity, self.backlog, query, tokens, cluster, metadata, clock),
-            access_calls(
-                coordinator, closed=settings.authentication == "off" and settings.allow_anonymous_from_network
-            ),
+        )
+
+    def _single_records(self) -> Sequence[object]:
+        """The calls of single records: in flight, look-up, dead letters, redrive, by hand."""
+        record_log, metadata, routing, leader = self.record_log, self.metadata, self.routing, self.leader
+        dead_letters, tokens = record_log.dead_letters, self.tokens
+        finder = LetterFinder(metadata, record_log, dead_letters, tokens)
+        letters = DeadLettersApi(metadata, dead_letters, finder)
+        in_flight = InFlightApi(
+            self.coordinator, metadata, dead_letters, leader, self.dead_letters, routing, self.commits, tokens
+        )
+        return (
+            in_flight,
+            letters,
+            Redriving(metadata, record_log, dead_letters, finder),
+            AtLeaderApi(metadata, record_log, self.share_coordinator, leader, self.local_acknowledger, routing),
+            LookUpApi(metadata, record_log, self.query, in_flight, finder, letters),
         )
 
     def _fetch_api(self) -> FetchApi:

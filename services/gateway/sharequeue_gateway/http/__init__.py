@@ -1,4 +1,5 @@
-"""The calls of a gateway: one file per subject with a class of handlers, all served by `app.py`.
+"""The calls of a gateway: one file per subject with a class of handlers, all served by `app.py`. The handler of a call
+is the method that is named as its row: `fetch_records` of `apis.FETCH_RECORDS`.
 
 Decides: which partitions a request names, which faults are data inside an answer, and where a page ends. A handler
 checks its request, calls the rooms below and makes the answer. Only `gateway` imports this room.

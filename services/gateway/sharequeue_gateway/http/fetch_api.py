@@ -203,6 +203,8 @@ class FetchApi:
             found = structs.replace(found, faults=[*found.faults, *faults])
         return self._answer(asked, request, found, partitions, results or (), named.more_faults)
 
+    fetch_in_session = fetch_here
+
     async def _session(self, group_id: str, member_id: str, call: Call, asked: Partitions) -> OpenSession | None:
         request: FetchRequest = call.request
         epoch = request.share_session_epoch

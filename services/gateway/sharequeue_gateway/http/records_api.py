@@ -85,6 +85,8 @@ class RecordsApi:
             await self._sessions.release(session)
         return self._acknowledge_answer(group_id, results)
 
+    acknowledge_in_session = acknowledge_here
+
     def _acknowledge_answer(self, group_id: str, results: list[AcknowledgementResult]) -> Answer:
         """Raises: ApiError: nothing was applied."""
         failed_count = failed_of(results)

@@ -7,7 +7,6 @@ from typing import Final
 import msgspec
 
 from sharequeue.clock import Clock
-from sharequeue.protocol import apis
 from sharequeue.protocol.messages import scheduled as messages
 from sharequeue.protocol.messages.fields import TimestampMs
 from sharequeue.protocol.messages.operations import Empty
@@ -35,8 +34,7 @@ from sharequeue_gateway.record_log.scheduled.scheduled_log import ScheduledLog
 from sharequeue_gateway.record_log.scheduled.scheduled_store import Listed, NextDue
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.answer import Answer
-from sharequeue_http.application.endpoint import Call, Handler
-from sharequeue_http.forms.api import Api
+from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
@@ -65,22 +63,9 @@ class ScheduledApi:
     _owners: Owners
     _tokens: PageTokens
 
-    def calls(self) -> tuple[tuple[Api, Handler], ...]:
-        return (
-            (apis.SCHEDULE_RECORDS, self.schedule),
-            (apis.LIST_SCHEDULED_RECORDS, self.list_some),
-            (apis.LIST_DUE, self.list_due),
-            (apis.CANCEL_SCHEDULED_RECORDS, self.cancel),
-            (apis.PUT_SCHEDULE, self.put),
-            (apis.GET_SCHEDULE, self.get),
-            (apis.UPDATE_SCHEDULE, self.update),
-            (apis.DELETE_SCHEDULE, self.delete),
-            (apis.LIST_SCHEDULES, self.list_all),
-        )
-
     # Scheduled records
 
-    async def schedule(self, call: Call) -> Answer:
+    async def schedule_records(self, call: Call) -> Answer:
         """Schedule the records, all or none. The answer is made when they are durable."""
         request: messages.ScheduleRequest = call.request
         records, body = request.records, call.raw
@@ -98,7 +83,7 @@ class ScheduledApi:
             self._mover.expect(due_in_ms)
         return Answer(answer)
 
-    async def list_some(self, call: Call) -> messages.ScheduledList:
+    async def list_scheduled_records(self, call: Call) -> messages.ScheduledList:
         query: messages.ListScheduledQuery = call.request
         topic = await self._metadata.topic(call.path["topic"])
         after = self._tokens.place(query.page_token, _place, "listScheduledRecords", _BEGINNING)
@@ -131,7 +116,7 @@ class ScheduledApi:
         page.next_page_token = self._tokens.token(place) if more else None
         return page
 
-    async def cancel(self, call: Call) -> messages.CancelledRecords:
+    async def cancel_scheduled_records(self, call: Call) -> messages.CancelledRecords:
         request: messages.CancelScheduledRequest = call.request
         if (request.key is None) == (not request.schedule_ids):
             raise InvalidRequest(
@@ -147,7 +132,7 @@ class ScheduledApi:
 
     # Schedules
 
-    async def put(self, call: Call) -> messages.ScheduleSummary:
+    async def put_schedule(self, call: Call) -> messages.ScheduleSummary:
         request: messages.PutScheduleRequest = call.request
         name, record = call.path["name"], request.record
         if not _is_name(name):
@@ -170,20 +155,20 @@ class ScheduledApi:
         schedule = Schedule(name, *times, append.partition, 0, None, without_timestamp(append.tails[0]))
         return self._told(*await self._schedules.put(prepared.topic.topic_id, schedule))
 
-    async def get(self, call: Call) -> Answer:
+    async def get_schedule(self, call: Call) -> Answer:
         schedule = await self._schedules.get(*await self._place(call))
         return Answer(encode(_summary(schedule))[:-1] + schedule.tail)
 
-    async def update(self, call: Call) -> messages.ScheduleSummary:
+    async def update_schedule(self, call: Call) -> messages.ScheduleSummary:
         request: messages.UpdateScheduleRequest = call.request
         place = await self._place(call)
         return self._told(*await self._schedules.update(*place, request.paused, run=request.run))
 
-    async def delete(self, call: Call) -> Empty:
+    async def delete_schedule(self, call: Call) -> Empty:
         await self._schedules.delete(*await self._place(call))
         return Empty()
 
-    async def list_all(self, call: Call) -> messages.ScheduleList:
+    async def list_schedules(self, call: Call) -> messages.ScheduleList:
         topic = await self._metadata.topic(call.path["topic"])
         found = await self._query(schedule_store.list_all, topic.topic_id)
         return messages.ScheduleList(schedules=[_summary(schedule) for schedule in found])

@@ -37,7 +37,7 @@ class StreamApi:
     _members: FetchingMembers
     _watch: KeyWatch | None
 
-    async def stream(self, call: Call) -> Stream | Answer:
+    async def stream_records(self, call: Call) -> Stream | Answer:
         request: StreamQuery = call.request
         group_id = checked_group_id(call.path["group"])
         _check_wanted(call)

@@ -56,7 +56,7 @@ class TransactionsApi:
     _owners: Owners
     _tokens: PageTokens
 
-    async def begin(self, call: Call) -> messages.BegunTransaction:
+    async def begin_transaction(self, call: Call) -> messages.BegunTransaction:
         request: messages.BeginTransactionRequest = call.request
         if not 1 <= request.timeout_ms <= self._max_timeout_ms:
             raise InvalidTransactionTimeout(
@@ -87,7 +87,7 @@ class TransactionsApi:
             )
         )
 
-    async def commit(self, call: Call) -> messages.EndedTransaction:
+    async def commit_transaction(self, call: Call) -> messages.EndedTransaction:
         request: messages.CommitTransactionRequest = call.request or messages.CommitTransactionRequest()
         if not request.acknowledgements:
             return await self._end(call, COMMIT, request.note, request.parts)
@@ -101,10 +101,10 @@ class TransactionsApi:
             self._members.seen[entry.group_id, entry.member_id] = self._members.now_s
         return ended
 
-    async def abort(self, call: Call) -> messages.EndedTransaction:
+    async def abort_transaction(self, call: Call) -> messages.EndedTransaction:
         return await self._end(call, ABORT)
 
-    async def terminate(self, call: Call) -> messages.EndedTransaction:
+    async def terminate_transaction(self, call: Call) -> messages.EndedTransaction:
         return await self._end(call, TERMINATE)
 
     async def _end(
@@ -115,7 +115,7 @@ class TransactionsApi:
         owner = ANY_OWNER if wish is TERMINATE else self._owners.of(call.caller.principal).patterns
         return _ended(await self._transactions.end(transaction_id, wish, note=note, parts=parts, owner=owner))
 
-    async def describe(self, call: Call) -> messages.TransactionDescription:
+    async def describe_transaction(self, call: Call) -> messages.TransactionDescription:
         transaction_id = call.path["transaction"]
         check_transaction_id(transaction_id)
         found = await self._transactions.find(transaction_id, self._owners.seen(call.caller.principal))
@@ -182,7 +182,7 @@ class TransactionsApi:
         ]
         return blocks, len(found) > MOST_BLOCKED or len(readers) > MOST_GROUPS
 
-    async def list_some(self, call: Call) -> messages.TransactionList:
+    async def list_transactions(self, call: Call) -> messages.TransactionList:
         query: messages.ListTransactionsQuery = call.request
         after = self._tokens.place(query.page_token, _place, "listTransactions", None)
         asked = query, after, self._owners.listed(call.caller.principal)

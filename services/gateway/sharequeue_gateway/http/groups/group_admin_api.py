@@ -51,13 +51,13 @@ class GroupAdminApi:
     _metadata: Metadata
     _record_log: RecordLog
 
-    async def delete(self, call: Call) -> Empty:
+    async def delete_share_group(self, call: Call) -> Empty:
         query: messages.InUseQuery = call.request
         group_id = checked_group_id(call.path["group"])
         await self._coordinator.of_group(apis.DELETE_SHARE_GROUP, group_id, query, deadline_s=ADMIN_DEADLINE_S)
         return Empty()
 
-    async def delete_offsets(self, call: Call) -> Empty:
+    async def delete_share_group_offsets(self, call: Call) -> Empty:
         query: messages.InUseQuery = call.request
         group_id = checked_group_id(call.path["group"])
         topic = await self._metadata.topic(call.path["topic"])
@@ -69,7 +69,7 @@ class GroupAdminApi:
 
     # Reset
 
-    async def reset_offsets(self, call: Call) -> messages.ResetOffsetsResult:
+    async def reset_share_group_offsets(self, call: Call) -> messages.ResetOffsetsResult:
         request: messages.ResetShareGroupOffsetsRequest = call.request
         group_id = checked_group_id(call.path["group"])
         since_ms = _check(request)

@@ -79,7 +79,7 @@ class GroupsAtWork:
             found[group_id] = work, workers
         return found
 
-    async def here(self, call: Call) -> GroupsHereResponse:
+    async def groups_here(self, call: Call) -> GroupsHereResponse:
         """The work of groups at this gateway. Called by other gateways."""
         request: GroupsHereRequest = call.request
         return GroupsHereResponse(groups=await self._here(request.group_ids))

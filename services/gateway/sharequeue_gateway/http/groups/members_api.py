@@ -46,9 +46,9 @@ class MembershipApi:
     _coordinator: CoordinatorClient
     _cluster: Cluster
     _group_use: GroupUse
-    at_work: GroupsAtWork
+    _at_work: GroupsAtWork
 
-    async def heartbeat(self, call: Call) -> Answer:
+    async def share_group_heartbeat(self, call: Call) -> Answer:
         client_id = (call.header("client-id") or call.header("user-agent") or "")[:MAX_CLIENT_ID_LENGTH]
         client = call.exchange.client
         headers = {
@@ -74,7 +74,7 @@ class MembershipApi:
                 )
         return encode(answer)
 
-    async def leave(self, call: Call) -> Empty:
+    async def leave_share_group(self, call: Call) -> Empty:
         """A member leaves. If it only fetched and never joined, close its session and release its records."""
         group_id, member_id = checked_group_id(call.path["group"]), call.path["member_id"]
         if not 1 <= len(member_id) <= MAX_MEMBER_ID_LENGTH:
@@ -103,7 +103,7 @@ class MembershipApi:
             raise _unknown(left.error_code, group_id, member_id)
         return Empty()
 
-    async def list_groups(self, call: Call) -> Answer | messages.ShareGroupList:
+    async def list_share_groups(self, call: Call) -> Answer | messages.ShareGroupList:
         query: messages.ListShareGroupsQuery = call.request
         if query.work:
             query.page_size = min(query.page_size, messages.MOST_AT_WORK)
@@ -112,12 +112,12 @@ class MembershipApi:
         if not query.work:
             return page  # type: ignore[no-any-return]
         listed: messages.ShareGroupList = _list.decode(page.body) if isinstance(page, Answer) else page
-        found = await self.at_work.of([group.group_id for group in listed.groups])
+        found = await self._at_work.of([group.group_id for group in listed.groups])
         for group in listed.groups:
             group.work, _ = found[group.group_id]
         return listed
 
-    async def describe(self, call: Call) -> Answer | messages.ShareGroupDescription:
+    async def describe_share_group(self, call: Call) -> Answer | messages.ShareGroupDescription:
         group_id = checked_group_id(call.path["group"])
         body = await self._coordinator.exchange(
             apis.DESCRIBE_SHARE_GROUP, call.request, key=group_id, path={"group": group_id}
@@ -125,7 +125,7 @@ class MembershipApi:
         if call.request.page_token is not None:
             return Answer(body)
         group = _description.decode(body)
-        group.work, group.workers = (await self.at_work.of([group_id]))[group_id]
+        group.work, group.workers = (await self._at_work.of([group_id]))[group_id]
         return group
 
 

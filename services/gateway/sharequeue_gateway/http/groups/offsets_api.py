@@ -51,14 +51,14 @@ class GroupsApi:
     _tokens: PageTokens
     _commits: SettledCommits
 
-    async def get_config(self, call: Call, api: Api = apis.GET_SHARE_GROUP_CONFIG) -> Answer:
+    async def get_share_group_config(self, call: Call, api: Api = apis.GET_SHARE_GROUP_CONFIG) -> Answer:
         group_id = checked_group_id(call.path["group"])
         return Answer(await self._coordinator.exchange(api, key=group_id, path={"group": group_id}))
 
-    async def get_service_config(self, call: Call) -> Answer:
-        return await self.get_config(call, apis.GET_SHARE_GROUP_SERVICE_CONFIG)
+    async def get_share_group_service_config(self, call: Call) -> Answer:
+        return await self.get_share_group_config(call, apis.GET_SHARE_GROUP_SERVICE_CONFIG)
 
-    async def update_config(self, call: Call) -> Answer:
+    async def update_share_group_config(self, call: Call) -> Answer:
         group_id = checked_group_id(call.path["group"])
         body = await self._coordinator.exchange(
             apis.UPDATE_SHARE_GROUP_CONFIG, call.raw, key=group_id, path={"group": group_id}
@@ -74,7 +74,7 @@ class GroupsApi:
                 await self._metadata.group_changed(group_id)
         return Answer(body)
 
-    async def offsets(self, call: Call) -> ShareGroupOffsets:
+    async def list_share_group_offsets(self, call: Call) -> ShareGroupOffsets:
         """Start offsets come from the share coordinator; ends, holds and open dead letters from the log."""
         group_id, query = checked_group_id(call.path["group"]), call.request
         name, partition = self._tokens.place(query.page_token, PLACE, "listShareGroupOffsets", ("", -1))

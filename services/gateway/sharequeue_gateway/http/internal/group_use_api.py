@@ -50,7 +50,7 @@ class GroupUse:
     _readers: Readers
     _leads: Callable[[SharePartitionKey], bool]
 
-    async def usage(self, call: Call) -> GroupUsageResponse:
+    async def group_usage(self, call: Call) -> GroupUsageResponse:
         request: GroupPartitionsRequest = call.request
         group_id = call.path["group"]
         held = sum(
@@ -68,7 +68,7 @@ class GroupUse:
             unused_ms=-1 if sessions or waiting or held or self._members.of_groups([group_id])[group_id] else unused_ms,
         )
 
-    async def unload(self, call: Call) -> Empty:
+    async def unload_group(self, call: Call) -> Empty:
         request: UnloadGroupRequest = call.request
         group_id = call.path["group"]
         if request.end:

@@ -47,7 +47,7 @@ class LeaderApi:
     records_held: HeldRecords
     streams: Streams
 
-    async def fetch(self, call: Call) -> Answer:
+    async def fetch_from_leader(self, call: Call) -> Answer:
         request: messages.LeaderFetchRequest = call.request
         group_id, member_id = call.path["group"], request.asked.member_id
         partitions, faults = await led_here(self.metadata, self.cluster, group_id, request.topic_partitions)
@@ -82,7 +82,7 @@ class LeaderApi:
             return Answer(body, headers=(JSON, (messages.TOO_FEW.encode(), b"%d %d" % waiting.too_few)))
         return Answer(body, headers=(JSON,))
 
-    async def acknowledge(self, call: Call) -> AcknowledgeResponse:
+    async def acknowledge_at_leader(self, call: Call) -> AcknowledgeResponse:
         request: messages.LeaderAcknowledgeRequest = call.request
         group_id = call.path["group"]
         results = await self.acknowledger.acknowledge(group_id, request)
@@ -108,14 +108,14 @@ class LeaderApi:
         self.fetcher.delayed.pass_on_later(leds)
         return Answer(b"{}", headers=_ENDED if waiting.life is Life.ENDED else (JSON,))
 
-    async def release(self, call: Call) -> Empty:
+    async def release_at_leader(self, call: Call) -> Empty:
         request: messages.ReleaseMemberRequest = call.request
         group_id = call.path["group"]
         partitions, _ = await led_here(self.metadata, self.cluster, group_id, request.topic_partitions)
         await self.sessions.release_here(group_id, request.member_id, partitions)
         return Empty()
 
-    async def held(self, call: Call) -> Answer:
+    async def held_at_leader(self, call: Call) -> Answer:
         request: messages.HeldRequest = call.request
         group_id, fetches = call.path["group"], self.fetcher.fetches
         if request.max_wait_ms:
@@ -143,7 +143,7 @@ class LeaderApi:
         request: messages.TakeStreamRequest = call.request
         return self.streams.take(call.path["group"], request.member_id)
 
-    async def hold(self, call: Call) -> messages.HoldResponse:
+    async def hold_at_leader(self, call: Call) -> messages.HoldResponse:
         return await self.holder.hold(call.path["group"], call.request)
 
     async def transaction_ended(self, call: Call) -> Empty:

@@ -26,8 +26,7 @@ from sharequeue_gateway.record_log import activity_store, sample_store
 from sharequeue_gateway.record_log.activity_store import ActivityTotal
 from sharequeue_gateway.record_log.sample_store import BACKLOG
 from sharequeue_gateway.record_log.store import Query
-from sharequeue_http.application.endpoint import Call, Handler
-from sharequeue_http.forms.api import Api
+from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest
 
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
@@ -54,15 +53,6 @@ class ActivityApi:
     _cluster: Cluster
     _metadata: Metadata
     _clock: Clock
-
-    def calls(self) -> tuple[tuple[Api, Handler], ...]:
-        return (
-            (apis.LIST_ACTIVITY, self.list_activity),
-            (apis.LIST_SAMPLES, self.list_samples),
-            (apis.LIST_ATTENTION, self.attention),
-            (apis.ATTENTION_HERE, self.attention_here),
-            (apis.FIGURES_HERE, self.figures_here),
-        )
 
     async def list_activity(self, call: Call) -> messages.ActivityReport:
         query: messages.ListActivityQuery = call.request
@@ -112,7 +102,7 @@ class ActivityApi:
                 points.append(messages.Sample(**fields_of(counts, (step + 1) * step_ms, now_ms)))
         return messages.SampleList(step_ms=step_ms, points=points)
 
-    async def attention(self, call: Call) -> messages.AttentionList:
+    async def list_attention(self, call: Call) -> messages.AttentionList:
         sampler = self._cluster.leader_of(WHO)
         if sampler == self._cluster.me:
             return await self.attention_here(call)

@@ -22,7 +22,7 @@ class CompactionApi:
         self._metadata = metadata
         self._compaction = compaction
 
-    async def list_batches(self, call: Call) -> RecordBatchList:
+    async def list_record_batches(self, call: Call) -> RecordBatchList:
         query: ListRecordBatchesQuery = call.request
         topic, partition = await partition_of(call, self._metadata)
         found, bounds = await self._compaction.batches(topic.topic_id, partition, query.offset, query.max_batches)
@@ -34,7 +34,7 @@ class CompactionApi:
             log_end_offset=bounds.log_end_offset,
         )
 
-    async def replace_batches(self, call: Call) -> ReplacedBatches:
+    async def replace_record_batches(self, call: Call) -> ReplacedBatches:
         request: ReplaceRecordBatchesRequest = call.request
         topic, partition = await partition_of(call, self._metadata, request.topic_id)
         if topic.config["cleanup.policy"] != "compact":

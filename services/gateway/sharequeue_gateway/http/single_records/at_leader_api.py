@@ -3,7 +3,6 @@
 A change of a held record is an acknowledgement in the name of its holder. So what the holder sends later is refused.
 """
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,29 +51,23 @@ class AtLeaderApi:
     _acknowledger: Acknowledger
     _routing: Routing
 
-    def calls(self) -> tuple[tuple[Api, Handler], ...]:
-        return (
-            (apis.DESCRIBE_WINDOW, self._relayed(apis.WINDOW_AT_LEADER, self.window)),
-            (apis.WINDOW_AT_LEADER, self.window),
-            (apis.CHANGE_RECORD, self._relayed(apis.CHANGE_AT_LEADER, self.change)),
-            (apis.CHANGE_AT_LEADER, self.change),
-        )
+    async def describe_window(self, call: Call) -> Any:
+        return await self._relayed(apis.WINDOW_AT_LEADER, call, self.window_at_leader)
 
-    def _relayed(self, api: Api, here: Callable[[Call], Awaitable[Any]]) -> Handler:
+    async def change_record(self, call: Call) -> Any:
+        return await self._relayed(apis.CHANGE_AT_LEADER, call, self.change_at_leader)
+
+    async def _relayed(self, api: Api, call: Call, here: Handler) -> Any:
         """Answer here what this gateway leads; have the leader of another share-partition answer."""
+        leader = self._routing.leader_of(
+            checked_group_id(call.path["group"]), *await partition_of(call, self._metadata)
+        )
+        if leader == self._routing.cluster.me:
+            return await here(call)
+        client = self._routing.cluster.client(leader)
+        return await client.call(api, call.request, path=call.path, deadline_s=ANSWER_S, retry=False)
 
-        async def answer(call: Call) -> Any:
-            leader = self._routing.leader_of(
-                checked_group_id(call.path["group"]), *await partition_of(call, self._metadata)
-            )
-            if leader == self._routing.cluster.me:
-                return await here(call)
-            client = self._routing.cluster.client(leader)
-            return await client.call(api, call.request, path=call.path, deadline_s=ANSWER_S, retry=False)
-
-        return answer
-
-    async def window(self, call: Call) -> Window:
+    async def window_at_leader(self, call: Call) -> Window:
         """Count what is in memory here. Without that the share coordinator knows where the window begins."""
         query: WindowQuery = call.request
         topic, partition = await partition_of(call, self._metadata)
@@ -116,7 +109,7 @@ class AtLeaderApi:
             buckets=buckets,
         )
 
-    async def change(self, call: Call) -> RecordChange:
+    async def change_at_leader(self, call: Call) -> RecordChange:
         request: ChangeRecordRequest = call.request
         group_id, offset = call.path["group"], offset_of(call)
         topic, partition = await partition_of(call, self._metadata)

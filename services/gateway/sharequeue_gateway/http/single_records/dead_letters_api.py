@@ -37,7 +37,7 @@ class DeadLettersApi:
     _dead_letters: DeadLetterLog
     _finder: LetterFinder
 
-    async def list_letters(self, call: Call) -> DeadLetterList:
+    async def list_dead_letters(self, call: Call) -> DeadLetterList:
         query: ListDeadLettersQuery = call.request
         group_id = call.path["group"]
         listed = DeadLetterList(dead_letters=[])
@@ -61,7 +61,7 @@ class DeadLettersApi:
                 return listed
         return listed
 
-    async def drop(self, call: Call) -> DropResult:
+    async def drop_dead_letters(self, call: Call) -> DropResult:
         request: DropDeadLettersRequest = call.request
         done = DropResult(matched=0, dropped=0)
         with in_parts(lambda: done.dropped):

@@ -58,7 +58,7 @@ class InFlightApi:
     _commits: SettledCommits
     _tokens: PageTokens
 
-    async def in_flight(self, call: Call) -> ListInFlightResponse:
+    async def list_in_flight_records(self, call: Call) -> ListInFlightResponse:
         """The records in flight, at every leader."""
         return await self.list_of(checked_group_id(call.path["group"]), call.request)
 
@@ -69,7 +69,7 @@ class InFlightApi:
         answers = await asyncio.gather(*(self._routing.gateways.in_flight(node, group_id, query) for node in others))
         return _page([await self._list(group_id, mine, query), *answers], wanted, more, query.page_size, self._tokens)
 
-    async def in_flight_here(self, call: Call) -> ListInFlightResponse:
+    async def in_flight_at_leader(self, call: Call) -> ListInFlightResponse:
         """The records in flight in share-partitions that this gateway leads. Called by other gateways."""
         query: InFlightQuery = call.request
         group_id = call.path["group"]

@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.protocol import apis
 from sharequeue.protocol.errors import checked_group_id
 from sharequeue.protocol.messages.fields import NonNegative, Offset
 from sharequeue.protocol.messages.in_flight import (
@@ -35,8 +34,7 @@ from sharequeue_gateway.record_log import outcome_store
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.store import Query
-from sharequeue_http.application.endpoint import Call, Handler
-from sharequeue_http.forms.api import Api
+from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import CoordinatorNotAvailable, InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
 from sharequeue_http.forms.texts import whole_number
@@ -72,15 +70,12 @@ class LookUpApi:
     _finder: LetterFinder
     _dead_letters: DeadLettersApi
 
-    def calls(self) -> tuple[tuple[Api, Handler], ...]:
-        return (apis.LOOK_UP_RECORD, self.look_up), (apis.FIND_RECORDS, self.find)
-
-    async def look_up(self, call: Call) -> RecordLife:
+    async def look_up_record(self, call: Call) -> RecordLife:
         group_id = checked_group_id(call.path["group"])
         topic, partition = await partition_of(call, self._metadata)
         return await self._life(group_id, topic, partition, offset_of(call))
 
-    async def find(self, call: Call) -> FoundRecords:
+    async def find_records(self, call: Call) -> FoundRecords:
         """Read the partition backwards, until the page is full or the call has looked for long enough."""
         query: FindRecordsQuery = call.request
         group_id = checked_group_id(call.path["group"])

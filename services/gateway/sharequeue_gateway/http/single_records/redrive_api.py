@@ -42,7 +42,7 @@ class Redriving:
     _dead_letters: DeadLetterLog
     _finder: LetterFinder
 
-    async def redrive(self, call: Call) -> RedriveResult:
+    async def redrive_dead_letters(self, call: Call) -> RedriveResult:
         request: RedriveDeadLettersRequest = call.request
         group_id = call.path["group"]
         done = RedriveResult(matched=0, redriven=0)
