@@ -8,10 +8,8 @@
 
 The pages load nothing from elsewhere, so they work without the internet. The links are relative: behind a proxy they
 lead to the proxy. Because of the headers, a browser runs no other script, and shows no page in a frame. The
-routes are FastAPI's, not endpoints, so they are not in the document. Their hosts and origins are
-checked in `sharequeue_http.application.app`.
-
-A file of `/docs` is sent from the disk in pieces: an answer of any size takes no more memory than a piece.
+routes are FastAPI's, not endpoints, so they are not in the document. `sharequeue_http.application.app` checks their
+hosts and origins.
 """
 
 import logging
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
 from sharequeue_gateway.http.pages import ui
 from sharequeue_http.application.app import App
@@ -52,16 +50,16 @@ HEADERS: Final = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-UI_HEADERS: Final = {"Content-Security-Policy": f"{POLICY}; require-trusted-types-for 'script'; trusted-types 'none'"}
+UI_HEADERS: Final = HEADERS | {
+    "Content-Security-Policy": f"{POLICY}; require-trusted-types-for 'script'; trusted-types 'none'"
+}
 """`/ui` makes no markup from text: where a browser knows trusted types, it lets nobody try."""
-FRESH_S: Final = 3600
-"""How long a browser may use a file again without asking."""
 
 
 def serve_pages(app: App, kafka_defaults: bool = False) -> None:
     """Add the pages. Without the files of Swagger UI there is no `/docs`, and a warning in the log says so."""
     for address, content, kind in ui.contents(kafka_defaults):
-        _serve_bytes(app, address, content, {**UI_HEADERS, "Cache-Control": "no-cache", "Content-Type": kind})
+        _serve(app, address, content, kind, UI_HEADERS)
 
     async def lead(request: Request) -> Response:
         return RedirectResponse("ui", headers={**HEADERS, **_request_id(request)})
@@ -73,8 +71,8 @@ def serve_pages(app: App, kafka_defaults: bool = False) -> None:
         log.warning("there is no /docs: files of a package are missing", extra=fields(package=PACKAGE, files=missing))
         return
     for name, path in {**found, **{name: HERE / name for name in OWN}}.items():
-        _serve_file(app, f"/docs/{name}", path, {"Cache-Control": f"max-age={FRESH_S}"})
-    _serve_file(app, "/docs", HERE / "docs.html", {"Cache-Control": "no-cache"})
+        _serve(app, f"/docs/{name}", path.read_bytes(), ui.KINDS[path.suffix], HEADERS)
+    _serve(app, "/docs", (HERE / "docs.html").read_bytes(), ui.HTML, HEADERS)
 
 
 def _shipped(name: str) -> Path | None:
@@ -86,33 +84,18 @@ def _shipped(name: str) -> Path | None:
     return next((path for file in files if file.name == name and (path := Path(str(file.locate()))).is_file()), None)
 
 
-def _serve_file(app: App, path: str, file: Path, headers: dict[str, str]) -> None:
-    stat = file.stat()
-
-    async def answer(request: Request) -> Response:
-        # For HEAD too: the edge leaves the body out. An answer without one would say that the file is empty.
-        request.scope["method"] = "GET"
-        own = {**HEADERS, **headers, **_request_id(request)}
-        whole = FileResponse(file, stat_result=stat, headers=own)
-        etag = whole.headers["etag"]
-        return Response(status_code=304, headers={**own, "etag": etag}) if _known(request, etag) else whole
-
-    _add(app, path, answer)
-
-
-def _serve_bytes(app: App, address: str, content: bytes, headers: dict[str, str]) -> None:
+def _serve(app: App, address: str, content: bytes, kind: str, headers: dict[str, str]) -> None:
+    """Serve a file, which a browser that has it asks for again without getting it."""
     tag = f'"{zlib.crc32(content):08x}-{len(content)}"'
+    fixed = {**headers, "Cache-Control": "no-cache", "Content-Type": kind, "ETag": tag}
 
     async def answer(request: Request) -> Response:
-        own = {**HEADERS, **headers, **_request_id(request), "ETag": tag}
-        return Response(status_code=304, headers=own) if _known(request, tag) else Response(content, headers=own)
+        own, known = fixed | _request_id(request), request.headers.get("if-none-match", "")
+        if tag in known or known == "*":
+            return Response(status_code=304, headers=own)
+        return Response(content, headers=own)
 
     _add(app, address, answer)
-
-
-def _known(request: Request, etag: str) -> bool:
-    known = request.headers.get("if-none-match", "")
-    return etag in known or known == "*"
 
 
 def _add(app: App, path: str, answer: object) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 from sharequeue.protocol.configs import GROUP_CONFIGS, TOPIC_CONFIGS, Configs
 
 FILES: Final = Path(__file__).with_name("ui")
+HTML: Final = "text/html; charset=utf-8"
 KINDS: Final = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 VIEWS: Final = (
     *("/ui", "/ui/", "/ui/topics", "/ui/topics/{topic}", "/ui/groups", "/ui/groups/{group}"),
@@ -28,7 +29,7 @@ def contents(kafka_defaults: bool) -> Iterator[tuple[str, bytes, str]]:
     page = (FILES / "index.html").read_text()
     for view in VIEWS:
         way = "ui/" if view == "/ui" else "../" * (view.count("/") - 2)
-        yield view, page.replace("{ui}", way).encode(), "text/html; charset=utf-8"
+        yield view, page.replace("{ui}", way).encode(), HTML
     for path in FILES.rglob("*"):
         if path.suffix in KINDS:
             yield f"/ui/{path.relative_to(FILES).as_posix()}", path.read_bytes(), KINDS[path.suffix]
