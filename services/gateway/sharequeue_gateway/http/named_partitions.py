@@ -3,7 +3,7 @@
 Each name is looked up once, even if a request repeats it a million times.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sharequeue.protocol.errors import InvalidTopic, NotLeaderOrFollower, UnknownTopicOrPartition
@@ -29,25 +29,6 @@ class Named(NamedTuple):
     partitions: Sequence[tuple[KnownTopic, int]]
     faults: Sequence[PartitionFault]
     more_faults: int
-
-
-class _Faults:
-    def __init__(self, metadata: Metadata, away: ApiError | None, hint: str) -> None:
-        self._metadata = metadata
-        self._away = away
-        self._hint = hint
-        self.first: list[PartitionFault] = []
-        self.more = 0
-
-    def add(self, name: str, indexes: Iterable[int], refused: ApiError | None = None) -> None:
-        for index in indexes:
-            if len(self.first) >= MAX_ERRORS:
-                self.more += 1
-                continue
-            fault = refused or self._metadata.missing(name, index, self._hint)
-            if self._away is not None and isinstance(fault, UnknownTopicOrPartition):
-                fault = self._away  # without an answer, the topic may exist
-            self.first.append(PartitionFault(name, index, fault))
 
 
 async def named_partitions(
@@ -90,18 +71,24 @@ async def named_partitions(
     if len(known) == len(wanted) and not topic_partitions:
         return Named(all_of(known.values()), (), 0)
     partitions: dict[tuple[str, int], tuple[KnownTopic, int]] = {}
-    faults = _Faults(metadata, away, hint)
+    failed: list[tuple[str, int]] = []
     for name, indexes in wanted.items():
         topic = known.get(name)
         if topic is None:
-            faults.add(name, indexes or (WHOLE,), refused.get(name))
+            failed += ((name, index) for index in indexes or (WHOLE,))
             continue
         if WHOLE in indexes:
             partitions.update(((topic.topic_id, index), (topic, index)) for index in range(topic.partitions))
         there = [index for index in indexes if WHOLE < index < topic.partitions]
         partitions.update(((topic.topic_id, index), (topic, index)) for index in there)
-        faults.add(name, (index for index in indexes if index >= topic.partitions))
-    return Named(list(partitions.values()), faults.first, faults.more)
+        failed += ((name, index) for index in indexes if index >= topic.partitions)
+    faults = []
+    for name, index in failed[:MAX_ERRORS]:
+        missing = refused.get(name) or metadata.missing(name, index, hint)
+        if away is not None and isinstance(missing, UnknownTopicOrPartition):
+            missing = away  # without an answer, the topic may exist
+        faults.append(PartitionFault(name, index, missing))
+    return Named(list(partitions.values()), faults, max(len(failed) - MAX_ERRORS, 0))
 
 
 def _check(count: int) -> None:
