@@ -1,5 +1,6 @@
 """The dead letters of a group: found in its dead-letter topic, then among the parked ones, and filtered."""
 
+import contextlib
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition, ch
 from sharequeue.protocol.messages.dead_letters import DropDeadLettersRequest, LetterFilter
 from sharequeue.protocol.messages.fields import NonNegative, PartitionIndex
 from sharequeue.protocol.types import MAX_INT64, SharePartitionKey
-from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
+from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.stored_records import StoredRecord, batches_between, parsed, records_in
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.leader.reports.backlog import finish_letters
@@ -159,22 +160,17 @@ class LetterFinder:
         found = []
         for pointer in await self._dead_letters.pointers(source, [offset]):
             if pointer.letter_offset >= 0:
-                place = (pointer.letter_topic_id, pointer.letter_partition, pointer.letter_offset)
-                found += await self.letter_at(source.group_id, *place)
+                place = pointer.letter_topic_id, pointer.letter_partition
+                with contextlib.suppress(OffsetOutOfRange):  # it is not there any more
+                    read = await self._record_log.read(*place, pointer.letter_offset, 1, 1)
+                    key = SharePartitionKey(source.group_id, *place)
+                    found += _letters_of(key, read.batches[:1], pointer.letter_offset, pointer.letter_offset)
         after = ParkedDeadLetter(source, offset, -1, b"")
         parked = await self._dead_letters.parked(source.group_id, MOST_LETTERS, after)
         found += [_parked(each) for each in parked if (each.source, each.offset) == (source, offset)]
         found = sorted((each for each in found if behind is None or each.place > behind), key=lambda each: each.place)
         if found:
             yield found
-
-    async def letter_at(self, group_id: str, topic_id: str, partition: int, offset: int) -> list[FoundLetter]:
-        """The dead letter at a place; none if it is not there any more."""
-        try:
-            read = await self._record_log.read(topic_id, partition, offset, 1, 1)
-        except OffsetOutOfRange:
-            return []
-        return _letters_of(group_id, topic_id, partition, read.batches[:1], offset, offset)
 
     async def _chunks(
         self, group_id: str, behind: LetterPlace | None, config: ShareGroupConfig
@@ -204,27 +200,19 @@ class LetterFinder:
         if behind is not None and str(behind[1]) == topic.topic_id:  # or the group has another topic now
             first, offset = behind[2], behind[3] + 1
         for partition in range(first, topic.partitions):
-            async for chunk in self._in_partition(group_id, topic, partition, offset):
-                yield chunk
+            key = SharePartitionKey(group_id, topic.topic_id, partition)
+            async for begin, batches in batches_between(
+                self._record_log, key[1:], offset, MAX_INT64, BYTES_AT_ONCE, LETTERS_AT_ONCE
+            ):
+                if chunk := _letters_of(key, batches, begin, MAX_INT64):
+                    yield chunk
             offset = 0
-
-    async def _in_partition(
-        self, group_id: str, topic: KnownTopic, partition: int, offset: int
-    ) -> AsyncIterator[list[FoundLetter]]:
-        place = topic.topic_id, partition
-        async for first, batches in batches_between(
-            self._record_log, place, offset, MAX_INT64, BYTES_AT_ONCE, LETTERS_AT_ONCE
-        ):
-            chunk = _letters_of(group_id, topic.topic_id, partition, batches, first, MAX_INT64)
-            if chunk:
-                yield chunk
 
 
 def _letters_of(
-    group_id: str, topic_id: str, partition: int, batches: Sequence[RecordBatch], first_offset: int, last_offset: int
+    place: SharePartitionKey, batches: Sequence[RecordBatch], first_offset: int, last_offset: int
 ) -> list[FoundLetter]:
     """The records of first..last in batches, as dead letters."""
-    place = SharePartitionKey(group_id, topic_id, partition)
     return [
         FoundLetter(letter, DeadLetterKey(place, CLOSED, letter.offset, 0), parked=False)
         for letter in records_in(batches, first_offset, last_offset)
