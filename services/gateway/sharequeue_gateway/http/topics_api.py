@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
@@ -24,12 +25,15 @@ from sharequeue.protocol.shards import CLUSTER
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.access.shown import page_of
 from sharequeue_gateway.http.answers import arrow_answer, runs_answer
+from sharequeue_gateway.http.answers.media_types import prefers
 from sharequeue_gateway.http.named_partitions import partition_of
 from sharequeue_gateway.record_log.log import Batch, Cut, OffsetOutOfRange, ReadResult, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest
+
+JSON: Final = "application/json"
 
 
 @dataclass(eq=False)
@@ -92,8 +96,8 @@ class TopicsApi:
         query: ReadRecordsQuery = call.request
         topic, partition = await partition_of(call, self._metadata, query.topic_id)
         accept = call.header("accept")
-        as_runs = runs_answer.runs_wanted(accept)
-        as_arrow = not as_runs and arrow_answer.arrow_wanted(accept)
+        as_runs = prefers(accept, apis.RECORD_RUNS, apis.ARROW_STREAM, JSON)
+        as_arrow = arrow_answer.AVAILABLE and not as_runs and prefers(accept, apis.ARROW_STREAM, JSON)
         committed = query.isolation_level == "read_committed"
         wanted = (topic.topic_id, partition, query.offset, query.max_bytes, query.max_records, committed)
         if as_runs:

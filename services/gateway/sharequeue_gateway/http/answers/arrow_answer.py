@@ -9,23 +9,10 @@ from typing import Final
 
 from sharequeue.protocol.apis import ARROW_STREAM
 from sharequeue.protocol.record_runs import Bounds
-from sharequeue_gateway.http.answers import media_types
 
 CONTENT_TYPE: Final = (b"content-type", ARROW_STREAM.encode())
 AVAILABLE: Final = find_spec("pyarrow") is not None
 """Whether this gateway was installed with the extra [arrow]."""
-
-
-def arrow_wanted(accept: str | None) -> bool:
-    """Return whether the header Accept asks for Arrow: it names the type, and prefers it to JSON if it names that too.
-
-    Generated clients name every type that they know with the same weight, and can read JSON alone. A gateway without
-    Arrow answers JSON.
-    """
-    if not AVAILABLE:
-        return False
-    weights = media_types.qualities(accept or "")
-    return weights.get(ARROW_STREAM, 0.0) > weights.get("application/json", 0.0)
 
 
 def arrow_stream(records: bytes, bounds: Bounds) -> bytes:

@@ -45,8 +45,6 @@ def event_bytes(event: StreamEvent, member_id: str, lock_duration_ms: int, reque
                 member_id,
                 found.lock_duration_ms or lock_duration_ms,
                 found.acquired,
-                (),
-                0,
                 found.faults,
                 with_records=True,
                 passed_on=[raw for _, raw in found.passed_on],

@@ -23,11 +23,11 @@ def fetch_answer(
     member_id: str,
     lock_duration_ms: int,
     acquired: Sequence[AcquiredRecords],
-    results: Sequence[AcknowledgementResult],
-    failed_count: int,
     faults: Sequence[PartitionFault],
     *,
     with_records: bool,
+    results: Sequence[AcknowledgementResult] = (),
+    failed_count: int = 0,
     passed_on: Iterable[msgspec.Raw] = (),
     leaders: Sequence[PartitionLeader] = (),
     more_errors: int = 0,
@@ -37,8 +37,8 @@ def fetch_answer(
 
     Args:
         lock_duration_ms: the duration of new locks of the group.
-        failed_count: how many of the acknowledgements failed.
         with_records: False leaves the records out and answers the ranges alone.
+        failed_count: how many of the acknowledgements failed.
         passed_on: encoded entries of `batches`, made by the other gateways in `leaders`.
         more_errors: how many partitions failed besides `faults`.
         paused: whether the group acquires nothing because it is paused.

@@ -6,6 +6,13 @@ from typing import Final
 _WEIGHT: Final = re.compile(r"[01](\.[0-9]{0,3})?")
 
 
+def prefers(accept: str | None, kind: str, *others: str) -> bool:
+    """Return whether an Accept header names a media type, and gives each of the others less weight: generated clients
+    name every type that they know with the same weight, and can read JSON alone."""
+    weights = qualities(accept or "")
+    return weights.get(kind, 0.0) > max(weights.get(other, 0.0) for other in others)
+
+
 def qualities(accept: str) -> dict[str, float]:
     """The media types of an Accept header, in lower case, with their weights; an invalid weight counts as 0."""
     found = {}

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
-from sharequeue.protocol.apis import ARROW_STREAM, RECORD_RUNS
+from sharequeue.protocol.apis import RECORD_RUNS
 from sharequeue.protocol.record_runs import BOUNDS, Bounds, packed_parts, run_parts
-from sharequeue_gateway.http.answers import media_types
 from sharequeue_gateway.record_log.log import Cut
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
@@ -14,15 +13,6 @@ from sharequeue_http.answer import Answer
 CONTENT_TYPE: Final = (b"content-type", RECORD_RUNS.encode())
 LARGE_BYTES: Final = 64 * 1024
 """Records of a batch with more bytes are sent without a copy."""
-
-
-def runs_wanted(accept: str | None) -> bool:
-    """Return whether the header Accept names the type, and gives every other form that it names less weight."""
-    if accept is None or RECORD_RUNS not in accept.lower():
-        return False
-    weights = media_types.qualities(accept)
-    others = (ARROW_STREAM, "application/json")
-    return weights[RECORD_RUNS] > max(weights.get(kind, 0.0) for kind in others)
 
 
 def record_runs(cuts: Iterable[Cut[RecordBatch | PackedBatch]], bounds: Bounds) -> Answer:
