@@ -15,6 +15,8 @@ record log or the share coordinator. The gateways ask each other strictly.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
+from functools import partial
 from typing import Final
 
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -55,39 +57,31 @@ ASK_S: Final = 0.3
 """The time that other gateways have to answer: the whole answer comes within a second."""
 
 
+@dataclass(eq=False)
 class ReadinessCheck:
-    """Asks the dependencies of a gateway, and other gateways where one is missing."""
+    """Asks the dependencies of a gateway, and other gateways where one is missing. `stores`: further ones of the record
+    log."""
 
-    def __init__(
-        self,
-        database: LogDatabase,
-        lock_timers: LockStore,
-        metadata: Metadata,
-        share_coordinator: ShareStateClient,
-        dead_letters: DeadLetterQueue,
-        cluster: Cluster,
-        transactions: PostgresTransactions,
-        guard: AccessGuard | None,
-        stores: Mapping[str, Callable[[], Awaitable[None]]],
-    ) -> None:
-        self._guard = guard
-        self._store_checks = {name: Check(ask) for name, ask in stores.items()}
+    _database: LogDatabase
+    _lock_timers: LockStore
+    _metadata: Metadata
+    _share_coordinator: ShareStateClient
+    _dead_letters: DeadLetterQueue
+    _cluster: Cluster
+    _transactions: PostgresTransactions
+    _guard: AccessGuard | None
+    stores: InitVar[Mapping[str, Callable[[], Awaitable[None]]]]
+    _missing_since: dict[str, float] = field(init=False, default_factory=dict)
+
+    def __post_init__(self, stores: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
+        ask_share_coordinator = partial(self._share_coordinator.check, deadline_s=ROUNDABOUT_CHECK_S)
+        self._checks = {
+            POSTGRESQL: Check(self._database.health.check),
+            SHARE_COORDINATOR: Check(ask_share_coordinator, ROUNDABOUT_CHECK_S),
+            **{name: Check(ask) for name, ask in stores.items()},
+        }
         self._dependencies = (*DEPENDENCIES, *stores)
         self._needed = {kind: needed | (stores.keys() if kind in LOGGED else set()) for kind, needed in NEEDED.items()}
-        self._transactions = transactions
-        self._lock_timers = lock_timers
-        self._metadata = metadata
-        self._share_coordinator = share_coordinator
-        self._dead_letters = dead_letters
-        self._cluster = cluster
-        self._postgres = database.health
-        self._time_line = database.time_line
-        self._postgres_check = Check(database.health.check)
-        self._missing_since: dict[str, float] = {}
-        self._share_check = Check(self._ask_share_coordinator, ROUNDABOUT_CHECK_S)
-
-    async def _ask_share_coordinator(self) -> None:
-        await self._share_coordinator.check(deadline_s=ROUNDABOUT_CHECK_S)
 
     async def __call__(self, strict: bool) -> Readiness:
         lacking = await self._lacking()
@@ -95,7 +89,7 @@ class ReadinessCheck:
         if self._cluster.leaving:
             lacking[GATEWAY] = "is stopping"
         if strict:
-            unavailable = not lacking.keys().isdisjoint((POSTGRESQL, SHARE_COORDINATOR, *self._store_checks))
+            unavailable = not lacking.keys().isdisjoint(self._checks)
         elif self._cluster.leaving:
             unavailable = True
         else:
@@ -117,9 +111,7 @@ class ReadinessCheck:
 
     async def _lacking(self) -> dict[str, str]:
         """Return what is wrong, by dependency."""
-        lacking = await faults(
-            **{POSTGRESQL: self._postgres_check, SHARE_COORDINATOR: self._share_check, **self._store_checks}
-        )
+        lacking = await faults(**self._checks)
         if self._lock_timers.degraded:
             lacking[REDIS] = f"{self._lock_timers.trouble}; holders and delivery counts do not survive a crash"
         if not self._metadata.reachable():
@@ -136,11 +128,11 @@ class ReadinessCheck:
         """Facts worth knowing that stop no call, and so do not change the status."""
         told = {
             "transactions": log_metrics.told(self._transactions.open_now, names=self._guard is None),
-            "time line": self._time_line.told,
+            "time line": self._database.time_line.told,
             "eviction": self._lock_timers.eviction.told,
             "authentication": None if self._guard is None else self._guard.told(),
         }
-        return self._postgres.told() | {name: fact for name, fact in told.items() if fact is not None}
+        return self._database.health.told() | {name: fact for name, fact in told.items() if fact is not None}
 
     async def _others_do_better(self, missing: Sequence[str]) -> bool:
         """Return whether another gateway has a dependency that is missing here."""
