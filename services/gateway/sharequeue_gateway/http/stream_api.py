@@ -6,7 +6,6 @@ stream, and origins are checked as for a POST (`sharequeue_http/origins.py`).
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import checked_group_id
@@ -25,8 +24,6 @@ from sharequeue_http.answer import Answer, Stream
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest
 
-NOT_ACCEPTED: Final = 406
-
 
 @dataclass(eq=False)
 class StreamApi:
@@ -40,7 +37,11 @@ class StreamApi:
     async def stream_records(self, call: Call) -> Stream | Answer:
         request: StreamQuery = call.request
         group_id = checked_group_id(call.path["group"])
-        _check_wanted(call)
+        if not qualities(call.header("accept") or "").get(EVENT_STREAM):
+            raise InvalidRequest(
+                "a stream acquires records, so the request must ask for it: send the header Accept: text/event-stream",
+                status=406,
+            )
         last_event_id = call.header("last-event-id")
         last = parse_event_id(last_event_id) if last_event_id else None
         topics = list(dict.fromkeys(request.topic.split(",")))
@@ -75,12 +76,3 @@ class StreamApi:
 
     def _bytes_of(self, group_id: str, member_id: str, request_id: str, event: StreamEvent) -> bytes:
         return event_bytes(event, member_id, self._metadata.lock_duration_ms(group_id), request_id)
-
-
-def _check_wanted(call: Call) -> None:
-    """Raises: InvalidRequest (406): the request does not ask for an event stream."""
-    if not qualities(call.header("accept") or "").get(EVENT_STREAM):
-        raise InvalidRequest(
-            "a stream acquires records, so the request must ask for it: send the header Accept: text/event-stream",
-            status=NOT_ACCEPTED,
-        )

@@ -148,12 +148,7 @@ class TransactionsApi:
             blocks=blocks,
             more_blocked=more,
             unapplied=[
-                messages.UnappliedSettlement(
-                    group_id=key.group_id,
-                    topic=self._metadata.name_of(key.topic_id),
-                    topic_id=key.topic_id,
-                    partition=key.partition,
-                )
+                messages.UnappliedSettlement(**key._asdict(), topic=self._metadata.name_of(key.topic_id))
                 for key in unapplied
             ],
         )
@@ -172,12 +167,7 @@ class TransactionsApi:
             return None, False
         found = await self._query(open_store.share_partitions_behind, transaction_id, committed, MOST_BLOCKED + 1)
         blocks = [
-            messages.BlockedSharePartition(
-                group_id=key.group_id,
-                topic=self._metadata.name_of(key.topic_id),
-                topic_id=key.topic_id,
-                partition=key.partition,
-            )
+            messages.BlockedSharePartition(**key._asdict(), topic=self._metadata.name_of(key.topic_id))
             for key in found[:MOST_BLOCKED]
         ]
         return blocks, len(found) > MOST_BLOCKED or len(readers) > MOST_GROUPS

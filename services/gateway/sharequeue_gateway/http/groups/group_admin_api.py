@@ -77,31 +77,31 @@ class GroupAdminApi:
         faults: dict[Place, ApiError] = {}
         wanted = await self._wanted(request, standing, faults, call.refused)
         planned: StartOffsets = {}
-        topics: dict[str, KnownTopic] = {}
         for topic, partitions in wanted:
-            topics[topic.topic_id] = topic
             offsets = await self._record_log.offsets(topic.topic_id, list(partitions))
-            for partition, given in partitions.items():
-                planned.setdefault(topic.topic_id, {})[partition] = await self._target(
-                    request, topic, partition, offsets[partition], given, since_ms, standing
-                )
+            planned[topic.topic_id] = {
+                partition: await self._target(request, topic, partition, offsets[partition], given, since_ms, standing)
+                for partition, given in partitions.items()
+            }
         if planned and not request.dry_run:
-            faults.update(await self._alter(group_id, planned, topics, force=request.force))
-        if faults and all((topics[topic_id].name, p) in faults for topic_id, ps in planned.items() for p in ps):
+            names = {topic.topic_id: topic.name for topic, _ in wanted}
+            faults.update(await self._alter(group_id, planned, names, force=request.force))
+        done = [
+            messages.ResetTopicOffsets(
+                topic=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    messages.ResetPartition(partition=partition, start_offset=start_offset)
+                    for partition, start_offset in sorted(planned[topic.topic_id].items())
+                    if (topic.name, partition) not in faults
+                ],
+            )
+            for topic, _ in sorted(wanted, key=lambda entry: entry[0].name)
+        ]
+        if faults and not any(topic.partitions for topic in done):
             raise next(iter(faults.values()))
         return messages.ResetOffsetsResult(
-            topics=[
-                messages.ResetTopicOffsets(
-                    topic=topics[topic_id].name,
-                    topic_id=topic_id,
-                    partitions=[
-                        messages.ResetPartition(partition=partition, start_offset=start_offset)
-                        for partition, start_offset in sorted(partitions.items())
-                        if (topics[topic_id].name, partition) not in faults
-                    ],
-                )
-                for topic_id, partitions in sorted(planned.items(), key=lambda entry: topics[entry[0]].name)
-            ],
+            topics=done,
             failed_count=len(faults),
             errors=[
                 partition_error(PartitionFault(topic, partition, fault))
@@ -203,7 +203,7 @@ class GroupAdminApi:
         return end if wanted is None or wanted < 0 else min(max(wanted, start), end)
 
     async def _alter(
-        self, group_id: str, planned: StartOffsets, topics: Mapping[str, KnownTopic], *, force: bool
+        self, group_id: str, planned: StartOffsets, names: Mapping[str, str], *, force: bool
     ) -> dict[Place, ApiError]:
         """Have the group coordinator set the offsets. Returns: the partitions that failed, by topic name."""
         request = AlterShareGroupOffsetsRequest(offsets=planned, force=force)
@@ -211,7 +211,7 @@ class GroupAdminApi:
             apis.ALTER_SHARE_GROUP_OFFSETS, group_id, request, deadline_s=ADMIN_DEADLINE_S
         )
         return {
-            (topics[failed.topic_id].name, failed.partition): error_of(failed.error_code, failed.error_message)
+            (names[failed.topic_id], failed.partition): error_of(failed.error_code, failed.error_message)
             for failed in altered.failed
         }
 

@@ -51,12 +51,15 @@ class GroupsApi:
     _tokens: PageTokens
     _commits: SettledCommits
 
-    async def get_share_group_config(self, call: Call, api: Api = apis.GET_SHARE_GROUP_CONFIG) -> Answer:
-        group_id = checked_group_id(call.path["group"])
-        return Answer(await self._coordinator.exchange(api, key=group_id, path={"group": group_id}))
+    async def get_share_group_config(self, call: Call) -> Answer:
+        return await self._passed_on(apis.GET_SHARE_GROUP_CONFIG, call)
 
     async def get_share_group_service_config(self, call: Call) -> Answer:
-        return await self.get_share_group_config(call, apis.GET_SHARE_GROUP_SERVICE_CONFIG)
+        return await self._passed_on(apis.GET_SHARE_GROUP_SERVICE_CONFIG, call)
+
+    async def _passed_on(self, api: Api, call: Call) -> Answer:
+        group_id = checked_group_id(call.path["group"])
+        return Answer(await self._coordinator.exchange(api, key=group_id, path=call.path))
 
     async def update_share_group_config(self, call: Call) -> Answer:
         group_id = checked_group_id(call.path["group"])

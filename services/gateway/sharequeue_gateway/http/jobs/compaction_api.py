@@ -1,5 +1,6 @@
 """The calls of compaction: list a partition's batches, and remove records from them."""
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 from sharequeue.protocol.messages.compaction import (
@@ -15,12 +16,12 @@ from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest
 
 
+@dataclass(eq=False)
 class CompactionApi:
     """The handlers of the compaction calls."""
 
-    def __init__(self, metadata: Metadata, compaction: Compaction) -> None:
-        self._metadata = metadata
-        self._compaction = compaction
+    _metadata: Metadata
+    _compaction: Compaction
 
     async def list_record_batches(self, call: Call) -> RecordBatchList:
         query: ListRecordBatchesQuery = call.request
