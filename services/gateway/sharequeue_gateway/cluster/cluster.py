@@ -10,7 +10,7 @@ import logging
 import sys
 import time
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from sharequeue import background
 from sharequeue.ownership.coordinator_client import CoordinatorClient
@@ -23,6 +23,7 @@ from sharequeue.repeats import GATEWAY_LEASE, Tries
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway.cluster.generation import Generation, Node
 from sharequeue_http.calling.caller import Client
+from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.log import fields
 
@@ -160,6 +161,15 @@ class Cluster:
         return client
 
     # Epochs and leases
+
+    async def asked(self, node: Node, api: Api, request: Any, deadline_s: float) -> Any:
+        """The answer of another gateway, which is asked once; None: there is none, which the log says."""
+        try:
+            return await self.client(node).call(api, request, deadline_s=deadline_s, retry=False)
+        except ApiError as error:
+            found = fields(node_id=node.node_id, operation=api.operation_id, cause=error.detail)
+            log.info("another gateway does not answer", extra=found)
+            return None
 
     async def register(self) -> int:
         """Report to the group coordinator that this gateway starts. Returns: a leader epoch above all earlier ones.

@@ -8,7 +8,6 @@ A page costs two statements, and one call of each other gateway, however many gr
 """
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from sharequeue.protocol.messages.groups import FetchingMember, GroupWork
 from sharequeue.protocol.messages.leaders import GroupHere, GroupsHereRequest, GroupsHereResponse
 from sharequeue.slices import Slices
 from sharequeue_gateway.cluster.cluster import Cluster
-from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers, latest
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
 from sharequeue_gateway.leader.leader import Leader
@@ -28,10 +26,6 @@ from sharequeue_gateway.record_log import backlog_store
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.application.endpoint import Call
-from sharequeue_http.forms.errors import ApiError
-from sharequeue_http.log import fields
-
-log = logging.getLogger(__name__)
 
 ASK_S: Final = 2.0
 
@@ -54,12 +48,13 @@ class GroupsAtWork:
         if not group_ids:
             return {}
         backlogs = await self._query(backlog_store.of_groups, group_ids)
-        others = [self._at(node, group_ids) for node in self._cluster.others()]
-        answers = await asyncio.gather(self._here(group_ids), *others)
+        request = GroupsHereRequest(group_ids=list(group_ids))
+        others = [self._cluster.asked(node, apis.GROUPS_HERE, request, ASK_S) for node in self._cluster.others()]
+        answers: list[GroupsHereResponse | None] = await asyncio.gather(self._here(group_ids), *others)
         now_ms = self._clock.now_ms()
         found = {}
         for group_id in group_ids:
-            at = [here for answer in answers for here in answer or () if here.group_id == group_id]
+            at = [here for answer in answers if answer for here in answer.groups if here.group_id == group_id]
             backlog = backlogs[group_id]
             held, delayed, dying, settled = (
                 sum(getattr(here, name) for here in at) for name in ("held", "delayed", "dying", "settled")
@@ -82,19 +77,9 @@ class GroupsAtWork:
     async def groups_here(self, call: Call) -> GroupsHereResponse:
         """The work of groups at this gateway. Called by other gateways."""
         request: GroupsHereRequest = call.request
-        return GroupsHereResponse(groups=await self._here(request.group_ids))
+        return await self._here(request.group_ids)
 
-    async def _at(self, node: Node, group_ids: Sequence[str]) -> list[GroupHere] | None:
-        try:
-            answer: GroupsHereResponse = await self._cluster.client(node).call(
-                apis.GROUPS_HERE, GroupsHereRequest(group_ids=list(group_ids)), deadline_s=ASK_S, retry=False
-            )
-        except ApiError as error:
-            log.info("a gateway does not say what groups do", extra=fields(node_id=node.node_id, cause=error.detail))
-            return None
-        return answer.groups
-
-    async def _here(self, group_ids: Sequence[str]) -> list[GroupHere]:
+    async def _here(self, group_ids: Sequence[str]) -> GroupsHereResponse:
         workers = self._members.of_groups(group_ids)
         dying: Counter[str] = Counter()
         for pending in self._dead_letters:
@@ -114,4 +99,4 @@ class GroupsAtWork:
                 here.delayed += machine.delayed_count
             here.held = max(here.held - here.dying, 0)
             groups.append(here)
-        return groups
+        return GroupsHereResponse(groups=groups)

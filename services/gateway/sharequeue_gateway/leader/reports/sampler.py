@@ -1,7 +1,6 @@
 """Takes the samples: asks each gateway for its figures, and writes the rows that are due. `backlog` runs it."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,10 +19,6 @@ from sharequeue_gateway.record_log import sample_store
 from sharequeue_gateway.record_log.backlog_store import Backlogs, Oldest
 from sharequeue_gateway.record_log.sample_store import BACKLOG, DELAYED, HELD, IN, OLDEST, OPEN, Counts
 from sharequeue_gateway.record_log.store import Query
-from sharequeue_http.forms.errors import ApiError
-from sharequeue_http.log import fields
-
-log = logging.getLogger(__name__)
 
 ASK_S: Final = 2.0
 FINE_MS: Final = 24 * HOUR_MS
@@ -135,11 +130,5 @@ class Sampler:
         if node == self._cluster.me:
             return await self.here(used_since_ms)
         query = FiguresQuery(used_since_ms=used_since_ms)
-        try:
-            figures: Figures = await self._cluster.client(node).call(
-                apis.FIGURES_HERE, query, deadline_s=ASK_S, retry=False
-            )
-        except ApiError as error:
-            log.info("a gateway does not answer its figures", extra=fields(node_id=node.node_id, cause=error.detail))
-            return None
+        figures: Figures | None = await self._cluster.asked(node, apis.FIGURES_HERE, query, ASK_S)
         return figures
