@@ -14,9 +14,10 @@ import msgspec
 from sharequeue.access_store import act
 from sharequeue.cli.commands import complain
 from sharequeue.cli.extras import extra
-from sharequeue.cli.output import REFUSED, Gateway, echo_json, json_option, run, url_option
+from sharequeue.cli.output import REFUSED, Gateway, json_option, run, url_option
 from sharequeue_http.forms import mistakes
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.codec import encode
 
 FROM_ENVIRONMENT: Final = ""
 """The value of --database-url without one."""
@@ -30,17 +31,10 @@ class Place(Gateway):
 
     database_url: str | None = None
 
-    async def call(self, api: Api, request: Any = None, **path: Any) -> Any:
+    async def ask(self, api: Api, request: Any = None, **path: Any) -> bytes:
         if self.database_url is None:
-            return await super().call(api, request, **path)
-        return await self.in_database(act, api, path, request)
-
-    async def answered(self, api: Api, request: Any = None, **path: Any) -> Any:
-        answer = await self.call(api, request, **path)
-        if not self.as_json:
-            return answer
-        echo_json(answer)
-        return None
+            return await super().ask(api, request, **path)
+        return encode(await self.in_database(act, api, path, request))
 
     async def in_database(self, function: Any, *arguments: Any) -> Any:
         """Run a function of `sharequeue.access_store`, which works on the database itself. Raises: ApiError."""
