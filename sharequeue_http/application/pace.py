@@ -2,7 +2,10 @@
 
     a refusal ─┬─ the first PER_S of a second ──▶ answered at once
                ├─ some wait, MOST_S at most ────▶ answered in its turn; till then its connection is not read
-               └─ too many wait ────────────────▶ answered at once, and its connection ends
+               ├─ more wait ────────────────────▶ they share the later half of these turns
+               └─ `most` wait ──────────────────▶ answered at once, and its connection ends
+
+So a client that opens many connections waits on most of them. One whose connection ended would open another at once.
 
 A caller that is known never waits here, and a proxy sends its request on another connection.
 """
@@ -20,21 +23,23 @@ MOST_S: Final = 4.0
 
 
 class Pace:
-    """The turns of the refusals of one server. `most`: how many wait at a time, whatever their turns."""
+    """The turns of the refusals of one server. `most`: how many wait at a time, whatever their turns: the server's
+    `Edge` says it."""
 
     def __init__(self) -> None:
-        self.most = int(PER_S * MOST_S)
+        self.most = 0
         self.waiting = 0
         self._turn_s = 0.0
         """The turn of the next one, by a clock that is BURST_S fast."""
 
     def next_s(self, now_s: float) -> float | None:
         """Give the seconds that the next refusal waits; None: too many wait already."""
-        turn_s = max(self._turn_s, now_s)
-        wait_s = turn_s - now_s - BURST_S
-        if wait_s > MOST_S or (wait_s > 0 and self.waiting >= self.most):
+        wait_s = max(self._turn_s - now_s, 0.0) - BURST_S
+        if wait_s > MOST_S:
+            wait_s = MOST_S / 2
+        if wait_s > 0 and self.waiting >= self.most:
             return None
-        self._turn_s = turn_s + 1 / PER_S
+        self._turn_s = now_s + BURST_S + wait_s + 1 / PER_S
         return max(wait_s, 0.0)
 
     async def hold(self, exchange: Exchange) -> None:

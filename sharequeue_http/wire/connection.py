@@ -223,18 +223,20 @@ class Connection(asyncio.Protocol):
                 if exchange.whole:
                     exchange.leave()
 
-    def pause(self) -> None:
-        """Stop reading for now. The client's clock does not run."""
+    def pause(self, *, watched: bool = True) -> None:
+        """Stop reading for now. The client's clock does not run. `watched`: whether anybody looks if it has left."""
         if not self._paused and not self.transport.is_closing():
             self._paused = True
-            self.edge.watched[self] = None
+            if watched:
+                self.edge.watched[self] = None
             self.transport.pause_reading()
 
     def set_aside(self, exchange: Exchange) -> None:
-        """Stop reading until a request is answered, of whose body nothing is kept."""
+        """Stop reading until a request is answered, of whose body nothing is kept. A look at each of thousands would
+        cost more than their answers."""
         if self._incoming is exchange:
             self._received()
-        self.pause()
+        self.pause(watched=False)
 
     def resume(self) -> None:
         if not self._paused or self._lost:

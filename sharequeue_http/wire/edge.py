@@ -61,7 +61,7 @@ class Edge:
         self.paths = app.paths
         self.limits = limits
         self.max_connections = max_connections
-        app.pace.most = min(app.pace.most, max_connections // 4)  # those that wait are not idle, so none gives way
+        app.pace.most = max_connections // 4  # those that wait are not idle, so none gives way
         self.idle: dict[Idle, float] = {}
         """Connections without a request, with the time it began (seconds of the loop's clock); the longest idle
         first."""

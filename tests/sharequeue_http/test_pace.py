@@ -1,6 +1,7 @@
 """A flood of wrong tokens: their refusals wait, in a bounded number, and a caller with the right one never does."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,17 +49,37 @@ def is_served(server: EdgeServer) -> bool:
         return line.answer().status == 200
 
 
+def turns_of_a_server() -> Pace:
+    turns = Pace()
+    turns.most = 4000
+    return turns
+
+
 def test_refusals_have_turns() -> None:
-    turns, now_s = Pace(), 1000.0
-    waits = [turns.next_s(now_s) for _ in range(int(PER_S * (BURST_S + MOST_S)) + 100)]
+    turns, now_s = turns_of_a_server(), 1000.0
+    waits = [turns.next_s(now_s) for _ in range(int(PER_S * (BURST_S + MOST_S)))]
     assert waits[: int(PER_S * BURST_S)] == [0.0] * int(PER_S * BURST_S)
     later = [wait_s for wait_s in waits if wait_s]
     assert later == sorted(later)
-    assert len(later) <= PER_S * MOST_S + 1
     assert max(later) <= MOST_S
-    assert waits[-90:] == [None] * 90
-    assert turns.next_s(now_s + 1 / PER_S) is not None, "a turn is free again"
     assert turns.next_s(now_s + BURST_S + MOST_S + 1) == 0.0
+
+
+def test_a_crowd_shares_the_later_turns() -> None:
+    """All wait, so that none opens another connection at once; and their ends are spread, not one burst."""
+    turns, now_s, tenth_s = turns_of_a_server(), 1000.0, 0.1
+    waits = [turns.next_s(now_s) for _ in range(2000)]
+    shared = [wait_s for wait_s in waits[int(PER_S * (BURST_S + MOST_S)) + 2 :] if wait_s is not None]
+    assert len(shared) > 900
+    assert all(MOST_S / 2 <= wait_s <= MOST_S for wait_s in shared)
+    at_once = Counter(int(wait_s / tenth_s) for wait_s in waits if wait_s)
+    assert max(at_once.values()) <= 4 * PER_S * tenth_s
+
+
+def test_no_more_wait_than_the_server_allows() -> None:
+    turns = turns_of_a_server()
+    turns.waiting = turns.most
+    assert [turns.next_s(1000.0) for _ in range(int(PER_S * BURST_S) + 2)][-1] is None
 
 
 def test_the_right_token_is_served_while_refusals_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,6 +88,7 @@ def test_the_right_token_is_served_while_refusals_wait(monkeypatch: pytest.Monke
     monkeypatch.setattr(pace, "MOST_S", 1e6)
     with edge_server(prepare=secret) as server, crowd(server, CROWD):
         wait_until(lambda: server.edge.app.pace.waiting == CROWD - 1)
+        assert not server.edge.watched, "a look at each, twice a second, would cost more than their answers"
         assert all(is_served(server) for _ in range(20))
         assert server.edge.app.pace.waiting == CROWD - 1
 
