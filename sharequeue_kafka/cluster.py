@@ -214,7 +214,8 @@ class KafkaCluster:
     ) -> KafkaTopic:
         """Create a topic, and wait until its partitions have leaders. Raises: KafkaError TOPIC_ALREADY_EXISTS, ...
 
-        An error that is not definite may have created it.
+        An error that is not definite may have created it. A broker takes up the partitions that it leads one after
+        another, and refuses appends until then: this waits for all of them, for at most half the time of a call.
         """
         wanted: Any = (name, partitions, replication_factor, [], [*(configs or {}).items()])
         request = CreateTopicsRequest([wanted], self.settings.request_timeout_ms, False)
@@ -224,7 +225,11 @@ class KafkaCluster:
         for _, code, message in (await self._ask_controller(request)).topic_errors:
             if code:
                 raise KafkaError.of(code, message)
-        return await self.again(lambda: self._complete(name, partitions))
+        topic = await self.again(lambda: self._complete(name, partitions))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.call_timeout_ms / 2000):
+                await self.list_offsets([Place(topic.id, each.partition) for each in topic.partitions], "earliest")
+        return topic
 
     async def _complete(self, name: str, partitions: int) -> KafkaTopic:
         """Raises: KafkaError LEADER_NOT_AVAILABLE: not all partitions have leaders yet."""

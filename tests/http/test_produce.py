@@ -120,6 +120,7 @@ def test_keyless_records_of_a_request_stay_together_and_requests_take_turns(gate
 
 def test_a_request_appends_to_a_thousand_partitions_at_most(gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, partitions=1001)
+    wait_until(lambda: gateway.http.get(f"/v1/topics/{name}").is_success)  # a busy broker takes them up one by one
     records = [{"value": partition, "partition": partition} for partition in range(1001)]
     refused = gateway.http.post(f"/v1/topics/{name}/records", json={"records": records})
     assert problem(refused, 413, "MESSAGE_TOO_LARGE", 10)["limit"] == 1000

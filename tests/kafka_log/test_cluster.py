@@ -2,10 +2,12 @@
 
 import asyncio
 import uuid
+from typing import Any
 
 import pytest
 
 from sharequeue.repeats import Every
+from sharequeue_kafka import requests
 from sharequeue_kafka.cluster import KafkaCluster, LogOffset, Place
 from sharequeue_kafka.errors import KafkaError
 from sharequeue_kafka.settings import KafkaSettings
@@ -36,6 +38,32 @@ def test_a_topic_has_an_id_settings_and_partitions(kafka: Brokers) -> None:
                 await cluster.create_topic(name, 1)
             with pytest.raises(KafkaError, match="INVALID_CONFIG"):
                 await cluster.incremental_alter_configs(name, {"retention.ms": "soon"})
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("refusals", [2, 1_000_000])
+def test_a_topic_is_made_when_its_brokers_lead_it_or_soon_after(
+    kafka: Brokers, refusals: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller names a leader before the broker has taken the partition up: it refuses appends until then."""
+
+    async def play() -> None:
+        async with cluster_of(kafka, call_timeout_ms=2_000) as cluster:
+            send, refused = cluster.send, list[object]()
+
+            async def refuse(node: int, request: Any, purpose: str = "") -> Any:
+                if request.API_KEY == requests.LIST_OFFSETS.API_KEY and len(refused) < refusals:
+                    refused.append(request)
+                    raise KafkaError.of(6)
+                return await send(node, request, purpose)
+
+            monkeypatch.setattr(cluster, "send", refuse)
+            name, _ = await new_topic(cluster)
+            assert len(refused) >= 2
+            refused.clear()
+            assert len((await cluster.add_partitions(name, 3)).partitions) == 3
+            assert len(refused) >= 2
 
     asyncio.run(play())
 
