@@ -75,6 +75,8 @@ class KafkaAppends:
         the records, and the error is not definite."""
         if idempotency_key is not None:
             return await self._keyed(appends, idempotency_key)
+        if len(appends) == 1:
+            return AppendResult([await self._plain(appends[0])], None)
         found = await asyncio.gather(*map(self._plain, appends), return_exceptions=True)
         base_offsets = [offset for offset in found if isinstance(offset, int)]
         faults = [each for each in found if isinstance(each, BaseException)]
