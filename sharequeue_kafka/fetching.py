@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
-from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 from sharequeue_kafka import requests
@@ -22,7 +21,6 @@ class FetchedPart(NamedTuple):
     Attributes:
         batches: raw, for `batches.read_batches`; the first may begin below the offset, the last may be cut off.
         aborted: (producer id, first offset) of aborted transactions, when the read was `committed`.
-        diverging: (epoch, end offset) where this log parts from the reader's history, or None. Then nothing is read.
     """
 
     place: Place
@@ -31,16 +29,14 @@ class FetchedPart(NamedTuple):
     high_watermark: int
     last_stable: int
     aborted: tuple[tuple[int, int], ...] = ()
-    diverging: tuple[int, int] | None = None
 
 
 class Wanted(NamedTuple):
-    """A partition in a Fetch. `epoch` is that of its leader, `last_epoch` that of the record before."""
+    """A partition in a Fetch. `epoch` is that of its leader."""
 
     place: Place
     epoch: int
     offset: int
-    last_epoch: int
     max_bytes: int
 
 
@@ -54,8 +50,8 @@ def fetch_request(
 ) -> Any:
     """Make a Fetch that is answered after `max_wait_ms`, or when there is a record."""
     topics: dict[str, list[Any]] = {}
-    for place, epoch, offset, last_epoch, max_bytes in wanted:
-        topics.setdefault(place.topic_id, []).append((place.partition, epoch, offset, last_epoch, -1, max_bytes, {}))
+    for place, epoch, offset, max_bytes in wanted:
+        topics.setdefault(place.topic_id, []).append((place.partition, epoch, offset, -1, -1, max_bytes, {}))
     left: dict[str, list[int]] = {}
     for topic_id, partition in forgotten:
         left.setdefault(topic_id, []).append(partition)
@@ -67,19 +63,17 @@ def fetch_request(
 def fetched_parts(topics: Any) -> Iterator[tuple[int, FetchedPart]]:
     """Read the partitions of an answer: each one's error code, and what it has."""
     for topic_id, partitions, _ in topics:
-        for partition, error, high_watermark, last_stable, log_start, aborted, _, batches, tags in partitions:
-            tag = tags.get(requests.DIVERGING)
-            parts = None if tag is None else requests.DIVERGING_END.decode(BytesIO(tag))[:2]
+        for partition, error, high_watermark, last_stable, log_start, aborted, _, batches, _ in partitions:
             left_out = tuple((producer, first) for producer, first, _ in aborted or ())
             place = Place(topic_id, partition)
-            yield error, FetchedPart(place, batches or b"", log_start, high_watermark, last_stable, left_out, parts)
+            yield error, FetchedPart(place, batches or b"", log_start, high_watermark, last_stable, left_out)
 
 
 class Read:
     """A read that waits for its answer."""
 
-    def __init__(self, place: Place, offset: int, last_epoch: int, max_bytes: int, timeout_ms: int) -> None:
-        self.place, self.offset, self.last_epoch, self.max_bytes = place, offset, last_epoch, max_bytes
+    def __init__(self, place: Place, offset: int, max_bytes: int, timeout_ms: int) -> None:
+        self.place, self.offset, self.max_bytes = place, offset, max_bytes
         self.answer: asyncio.Future[FetchedPart] = asyncio.get_running_loop().create_future()
         self.patience = Patience(timeout_ms)
 
@@ -107,7 +101,7 @@ class Lane:
         wanted = []
         for place, read in reads.items():
             leader = self._cluster.known_leader(place)
-            wanted.append(Wanted(place, leader.epoch if leader else -1, read.offset, read.last_epoch, read.max_bytes))
+            wanted.append(Wanted(place, leader.epoch if leader else -1, read.offset, read.max_bytes))
         purpose = "committed" if self._committed else "fetch"
         fault = KafkaError.of(-1, "the broker left a partition out of its answer")
         try:
@@ -120,7 +114,7 @@ class Lane:
                 end = part.last_stable if self._committed else part.high_watermark
                 if error_code:
                     refuse(KafkaError.of(error_code, at=f"{part.place}, offset {read.offset}"), [read.answer])
-                elif not part.batches and read.offset < end and part.diverging is None:
+                elif not part.batches and read.offset < end:
                     self.waiting.appendleft(read)  # the answer had no room for it
                 elif not read.answer.done():
                     read.answer.set_result(part)
@@ -137,16 +131,12 @@ class Fetching:
         self._cluster = cluster
         self._lanes: dict[tuple[int, bool], Lane] = {}
 
-    async def fetch(
-        self, place: Place, offset: int, max_bytes: int, committed: bool, *, last_epoch: int = -1
-    ) -> FetchedPart:
+    async def fetch(self, place: Place, offset: int, max_bytes: int, committed: bool) -> FetchedPart:
         """Read from an offset, without waiting for records. At least one whole batch is read if there is one.
 
-        Args:
-            last_epoch: leader epoch of the record before `offset`; the broker then says where the logs part (KIP-320).
         Raises: KafkaError; OFFSET_OUT_OF_RANGE and UNKNOWN_TOPIC_ID at once.
         """
-        read = Read(place, offset, last_epoch, max_bytes, self._cluster.settings.call_timeout_ms)
+        read = Read(place, offset, max_bytes, self._cluster.settings.call_timeout_ms)
         while True:
             try:
                 leader = await self._cluster.leader(place)

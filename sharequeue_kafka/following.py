@@ -110,7 +110,7 @@ class Broker:
     ) -> int | None:
         """Return the session's id; None: there is none, and all must be named again."""
         following = self._following
-        wanted = [Wanted(each.place, each.epoch, each.offset, -1, following.max_bytes) for each in asked]
+        wanted = [Wanted(each.place, each.epoch, each.offset, following.max_bytes) for each in asked]
         request = fetch_request(wanted, max_wait_ms=wait_ms, committed=False, session=session, forgotten=gone)
         try:
             _, code, session_id, topics, _ = await following.cluster.send(self._node, request, purpose)

@@ -143,9 +143,6 @@ FETCH: Final = Form(
     "throttle_ms:i32 error:i16 session_id:i32 topics[id:uuid partitions[partition:i32 error:i16 high_watermark:i64"
     " last_stable:i64 log_start:i64 aborted[producer_id:i64 first_offset:i64] preferred:i32 batches:bytes]]",
 )
-DIVERGING: Final = 0
-"""The tag of a partition of a Fetch's answer that says where the log parts from the reader's history."""
-DIVERGING_END: Final = schema("epoch:i32 end_offset:i64", flexible=True)
 LIST_OFFSETS: Final = Form(
     2,
     4,
