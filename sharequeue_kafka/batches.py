@@ -13,7 +13,6 @@ from sharequeue_kafka.errors import KafkaError
 HEAD: Final = struct.Struct(">qiib")
 """First offset, bytes that follow, leader epoch, form. Forms before 2 have a checksum in place of the epoch."""
 BEFORE_LENGTH: Final = 12
-FORM_AT: Final = 16
 NUMBERS: Final = slice(43, 57)
 """Of a batch: its producer id, the epoch of that, and the sequence of the first record."""
 make = tuple.__new__
@@ -34,26 +33,19 @@ class KafkaRecord(NamedTuple):
 
 
 class ReadBatch(NamedTuple):
-    """One batch. Offsets of `first_offset` ... `last_offset` may have no record: compacted, control, aborted.
-
-    `sent`: it is the batch that the caller has sent: its records were not read.
-    """
+    """One batch. Offsets of `first_offset` ... `last_offset` may have no record: compacted, control, aborted."""
 
     first_offset: int
     last_offset: int
     leader_epoch: int  # -1: written before Kafka 0.11
     records: list[KafkaRecord]
-    sent: bool = False
 
 
-def read_batches(
-    raw: bytes, offset: int, aborted: Sequence[tuple[int, int]] = (), sent: bytes = b""
-) -> Iterator[ReadBatch]:
+def read_batches(raw: bytes, offset: int, aborted: Sequence[tuple[int, int]] = ()) -> Iterator[ReadBatch]:
     """Read whole batches, in order; records below `offset` are left out. A batch that is cut off ends it.
 
     Args:
         aborted: as a Fetch answers it. Empty reads the records of aborted transactions, too.
-        sent: a plain batch as it was sent; a broker that keeps it as it is writes first offset and epoch alone.
     Raises: KafkaError CORRUPT_MESSAGE: a codec that is unknown, or a checksum that differs.
     """
     waiting = sorted(aborted, key=lambda each: each[1])
@@ -61,11 +53,8 @@ def read_batches(
     batches, at = MemoryRecords(raw), 0
     while (batch := batches.next_batch()) is not None:
         first, size, epoch, form = HEAD.unpack_from(raw, at)
-        begin, at = at, at + BEFORE_LENGTH + size
+        at += BEFORE_LENGTH + size
         last = batch.next_offset - 1
-        if sent and raw[begin + FORM_AT : at] == sent[FORM_AT:]:
-            yield ReadBatch(first, last, epoch, [], sent=True)
-            continue
         while waiting and waiting[0][1] <= last:
             open_aborted.add(waiting.pop(0)[0])
         records = _records(batch, offset)

@@ -1,7 +1,6 @@
 """Batches and records as Kafka stores them."""
 
 import random
-import struct
 
 import msgspec
 import pytest
@@ -12,7 +11,7 @@ from sharequeue_gateway.producing.record_tails import record_tails
 from sharequeue_gateway.record_log.log import PartitionAppend
 
 from sharequeue.protocol.messages.records import ProduceRecord
-from sharequeue_kafka.batches import ReadBatch, read_batches
+from sharequeue_kafka.batches import read_batches
 from sharequeue_kafka.cluster import Place
 from sharequeue_kafka.producing import ATTRIBUTES_AT, LZ4, NONE, NewRecord, Numbering, encode
 
@@ -57,20 +56,6 @@ def test_plain_records_are_those_of_their_tails() -> None:
     assert plain
     assert [each.value for each in new_records(structs.replace(append, plain=True), "id")] == expected
     assert new_records(structs.replace(append, plain=True), "id") == new_records(append, "id")
-
-
-def test_a_batch_that_was_sent_is_known_when_it_comes_back_and_no_other_is() -> None:
-    records = [NewRecord(None, b"%d" % index, (), 5) for index in range(3)]
-    numbering, place = Numbering(7, 1), Place("t", 0)
-    sent, other = (encode(records, numbering, place, False) for _ in range(2))
-    raw = b"".join(
-        struct.pack(">q", first) + batch[8:12] + struct.pack(">i", 4) + batch[16:]
-        for first, batch in ((40, sent), (43, other))
-    )
-    mine, foreign = read_batches(raw, 0, (), sent)
-    assert mine == ReadBatch(40, 42, 4, [], sent=True)
-    assert (foreign.first_offset, foreign.leader_epoch, len(foreign.records), foreign.sent) == (43, 4, 3, False)
-    assert [each.sent for each in read_batches(raw[:-1], 0, (), other)] == [False], "the last one is cut off"
 
 
 @pytest.mark.parametrize(

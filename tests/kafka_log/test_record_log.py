@@ -66,28 +66,6 @@ async def heard_of(log: KafkaRecordLog, heard: Heard, place: Place, end: int) ->
         await heard.changes.get()
 
 
-def test_records_that_this_gateway_sent_are_not_read_back(
-    kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def play() -> None:
-        _, place = await topic_of(kafka)
-        _, by_append = await topic_of(kafka, **{"message.timestamp.type": "LogAppendTime"})
-        async with open_log(kafka, database) as log:
-            for topic, same in ((place, True), (by_append, False)):
-                before = len(parsed)
-                await log.read(*topic, 0, *LIMITS)
-                tails = [b',"timestamp_ms":5,"key":"k","value":%d}' % number for number in range(2)]
-                await log.appender.append([PartitionAppend(*topic, tails, 5)])
-                read = await log.read(*topic, 0, *LIMITS)
-                assert values(read) == [(0, 0), (1, 1)]
-                assert (read.batches[0].max_timestamp_ms == 5, len(parsed) == before) == (same, same)
-
-    parsed: list[Any] = []
-    batch_of = reading.batch_of
-    monkeypatch.setattr(reading, "batch_of", lambda *each: (parsed.append(each), batch_of(*each))[1])
-    run(play())
-
-
 def test_an_append_of_which_more_was_read_is_no_log_that_was_cut(kafka: Brokers, database: str) -> None:
     async def play() -> None:
         _, place = await topic_of(kafka, [b"0", b"1"])

@@ -3,8 +3,8 @@
     Following ──▶ learn ──▶ memory (ends, recent batches) ──▶ LogListener: fetches that wait wake up
     read ──▶ memory, or one Fetch at each offset ──▶ memory
 
-The records of a batch that this gateway has sent are not read: memory has the bytes that they were made of. If the
-answer of its append says that nothing else is new in the log, the batch itself is not read either.
+A batch that this gateway has sent is not read if the answer of its append says that nothing else is new in the log:
+memory has the bytes that its records were made of.
 
 A reader of committed records has other batches: without those of aborted transactions, up to the last stable offset.
 Memory keeps them as another partition, whose number is the complement (`~partition`). Its log end is the last stable
@@ -16,7 +16,7 @@ import contextvars
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import structs
 
@@ -38,20 +38,6 @@ from sharequeue_kafka.producing import Appended, Heard
 GONE: Final = ("UNKNOWN_TOPIC_ID", "UNKNOWN_TOPIC_OR_PARTITION")
 NO_OFFSETS: Final = Offsets(0, 0, 0)
 ENDS_AT_ONCE: Final = 1000
-MOST_SENT: Final = 64
-"""The batches remembered, each of another partition and of at most MOST_SENT_BYTES."""
-MOST_SENT_BYTES: Final = 65_536
-
-
-class Sent(NamedTuple):
-    """A batch that this gateway has sent, and what a fetch sends of its records."""
-
-    batch: bytes
-    tails: list[bytes]
-    max_timestamp_ms: int
-
-
-NOT_SENT: Final = Sent(b"", [], 0)
 
 
 class KafkaReads:
@@ -82,7 +68,6 @@ class KafkaReads:
         self.following: Final = Following(cluster, self._moved)
         self._under_way: dict[tuple[TopicIdPartition, int], asyncio.Task[Sequence[RecordBatch]]] = {}
         """The Fetches that wait for their answer, by partition of memory and offset."""
-        self._sent: dict[TopicIdPartition, Sent] = {}
 
     async def run(self) -> None:
         """Follow the logs that are used. Never returns."""
@@ -113,29 +98,26 @@ class KafkaReads:
             self._listener.changed(*place, start, self.cache.log_end_offset(place))
 
     def sent(self, place: Place, batch: bytes, appends: list[PartitionAppend]) -> Heard:
-        """Remember a batch that goes to Kafka, made of these appends, for when it comes back."""
-        self._sent.pop(place, None)
+        """Note that a batch goes to Kafka, made of these appends."""
         self.following.appending(place)
-        tails = [tail for append in appends for tail in append.tails]
-        sent = Sent(batch, tails, max(append.max_timestamp_ms for append in appends))
-        as_sent = all(append.plain or reads_as_sent(append.tails) for append in appends)
-        if as_sent and len(batch) <= MOST_SENT_BYTES:
-            self._sent[place] = sent
-        if len(self._sent) > MOST_SENT:
-            del self._sent[next(iter(self._sent))]
-        return partial(self._appended, place, sent, as_sent)
+        return partial(self._appended, place, numbers_of(batch), appends)
 
-    def _appended(self, place: Place, sent: Sent, as_sent: bool, epoch: int, appended: Appended) -> None:
+    def _appended(
+        self, place: Place, numbers: bytes, appends: list[PartitionAppend], epoch: int, appended: Appended
+    ) -> None:
         """A batch is durable, by the leader of this epoch. If nothing else is new in its log, memory has it now."""
-        offset, end = appended.offset, appended.offset + len(sent.tails)
+        tails = [tail for append in appends for tail in append.tails]
+        offset, end = appended.offset, appended.offset + len(tails)
         stable = None
-        if as_sent and appended.as_sent and self._values(place.topic_id) in JSON:
+        as_sent = appended.as_sent and all(append.plain or reads_as_sent(append.tails) for append in appends)
+        if as_sent and self._values(place.topic_id) in JSON:
             stable = self.following.appended(place, epoch, offset, end)
         if stable is not None:
-            self.truncations.note(place, [Last(epoch, end, numbers_of(sent.batch))])
-            self.cache.add(place, RecordBatch.encode(offset, sent.tails, sent.max_timestamp_ms), end)
+            self.truncations.note(place, [Last(epoch, end, numbers)])
+            newest = max(append.max_timestamp_ms for append in appends)
+            self.cache.add(place, RecordBatch.encode(offset, tails, newest), end)
             self.cache.set_ends(_committed(place), -1, stable)
-        self.appended(*place, end, len(sent.tails))
+        self.appended(*place, end, len(tails))
 
     def appended(self, topic_id: str, partition: int, end: int, records: int) -> None:
         """Records of this gateway are durable."""
@@ -148,7 +130,7 @@ class KafkaReads:
         place: TopicIdPartition = part.place
         if part.batches:
             with suppress(KafkaError):  # whoever reads the batches meets it
-                for batch in self._decoded(place, self._batches(place, part)):
+                for batch in self._decoded(place, read_batches(part.batches, 0, part.aborted)):
                     if batch.last_offset < part.high_watermark:
                         self.cache.add(place, batch)
         self.learn(place, part.log_start, part.high_watermark, part.last_stable)
@@ -262,7 +244,8 @@ class KafkaReads:
         try:
             part = await self._fetching.fetch(Place(*place), offset, ahead, committed)
             end = part.last_stable if committed else part.high_watermark
-            batches = self._decoded(place, _without_holes(self._batches(place, part), offset, end))
+            read = read_batches(part.batches, 0, part.aborted)
+            batches = self._decoded(place, _without_holes(read, offset, end))
         except KafkaError as fault:
             if fault.code != OFFSET_OUT_OF_RANGE:
                 raise storage_error(fault) from fault
@@ -274,22 +257,11 @@ class KafkaReads:
         self.learn(place, part.log_start, part.high_watermark, part.last_stable)
         return [self.cache.add(kept, batch) for batch in batches] if keep else batches
 
-    def _batches(self, place: TopicIdPartition, part: FetchedPart) -> Iterable[ReadBatch]:
-        sent = self._sent.get(place, NOT_SENT) if self._values(place[0]) in JSON else NOT_SENT
-        return read_batches(part.batches, 0, part.aborted, sent.batch)
-
     def _decoded(self, place: TopicIdPartition, read: Iterable[ReadBatch]) -> list[RecordBatch]:
         read = list(read)
-        self.truncations.note(
-            place, [Last(each.leader_epoch, each.last_offset + 1) for each in read if each.records or each.sent]
-        )
-        value_format, (_, tails, newest) = self._values(place[0]), self._sent.get(place, NOT_SENT)
-        return [
-            RecordBatch.encode(each.first_offset, tails, newest)
-            if each.sent
-            else batch_of(each, value_format, self._max_depth)
-            for each in read
-        ]
+        self.truncations.note(place, [Last(each.leader_epoch, each.last_offset + 1) for each in read if each.records])
+        value_format = self._values(place[0])
+        return [batch_of(each, value_format, self._max_depth) for each in read]
 
 
 def _committed(place: TopicIdPartition) -> TopicIdPartition:
