@@ -1,9 +1,10 @@
 """`python -m bench.kafka_log`: the record log in Kafka beside the one in PostgreSQL and beside Kafka's share consumer.
 
 One broker serves them all. The ways of a comparison take turns in each round, in the other order in every second round.
-A comparison is the median of the ratios of the rounds, with its interval. A round that something else disturbed, as
-`python -m bench` sees it, is named and does not count. Exit code 1: a bar does not hold, or fewer than two thirds of
-the rounds of a comparison are clean. Needs Java 17 with Maven, as `bench.kafka`.
+A comparison is the median of the ratios of the rounds, with its interval. The first rounds do not count: the JVM of a
+new broker still compiles. Nor does a round that something else disturbed, as `python -m bench` sees it: it is named.
+Exit code 1: a bar does not hold, or fewer than two thirds of the rounds of a comparison are clean. Needs Java 17 with
+Maven, as `bench.kafka`.
 """
 
 import contextlib
@@ -105,16 +106,18 @@ def comparisons(
     yield "backlog", Comparison("W2 and a backlog", ways, bars)
 
 
-async def measure(chosen: Sequence[Comparison], rounds: int, busy: bool) -> list[Measured]:
-    """Run all rounds. `busy`: disturbed ones count."""
+async def measure(chosen: Sequence[Comparison], warm: int, rounds: int, busy: bool) -> list[Measured]:
+    """Run all rounds, `warm` of them before. `busy`: disturbed ones count."""
     found: list[Measured] = [{way: [] for way in each.ways} for each in chosen]
-    for number in range(rounds):
+    for number in range(-warm, rounds):
         for each, runs in zip(chosen, found, strict=True):
             for way in list(each.ways)[:: -1 if number % 2 else 1]:
                 run, disturbed = await watched(each.ways[way]())
-                runs[way].append(None if disturbed and not busy else run)
                 note = f" (disturbed: {disturbed})" if disturbed else ""
-                click.echo(f"round {number + 1}: {each.what}: {way}: {run.rate:,.0f}/s{note}", err=True)
+                named = "warming up" if number < 0 else f"round {number + 1}"
+                click.echo(f"{named}: {each.what}: {way}: {run.rate:,.0f}/s{note}", err=True)
+                if number >= 0:
+                    runs[way].append(None if disturbed and not busy else run)
     return found
 
 
@@ -164,11 +167,12 @@ def show_costs(chosen: Sequence[Comparison], found: Sequence[Measured]) -> None:
 
 @click.command()
 @click.option("--rounds", default=7, show_default=True)
+@click.option("--warm", default=2, show_default=True, help="rounds before these, which do not count")
 @click.option("--scale", default=1.0, show_default=True, help="fraction of the records of a full run")
 @click.option("--backlog", default=0, show_default=True, help="records of the backlog; 0: that part is left out")
 @click.option("--busy", is_flag=True, help="count disturbed rounds: for CPU on a machine that others use")
 @click.option("--only", multiple=True, type=click.Choice(PARTS), help="these parts alone")
-def main(rounds: int, scale: float, backlog: int, busy: bool, only: tuple[str, ...]) -> None:
+def main(rounds: int, warm: int, scale: float, backlog: int, busy: bool, only: tuple[str, ...]) -> None:
     """Compare the log in Kafka with the log in PostgreSQL, and with Kafka's own share consumer."""
     kafka.make()
     with contextlib.ExitStack() as after:
@@ -181,7 +185,7 @@ def main(rounds: int, scale: float, backlog: int, busy: bool, only: tuple[str, .
         chosen = [each for part, each in comparisons(here, postgres, broker, scale) if part in wanted]
         if "backlog" in wanted:
             uvloop.run(fill(broker, backlog, lambda written: click.echo(f"{written:,} of the backlog", err=True)))
-        found = uvloop.run(measure(chosen, rounds, busy))
+        found = uvloop.run(measure(chosen, warm, rounds, busy))
     held = show(chosen, found, rounds)
     show_costs(chosen, found)
     if not held:

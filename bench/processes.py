@@ -1,5 +1,6 @@
 """CPU time and memory of processes, and what else a machine does, from Linux's /proc."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Final
@@ -19,9 +20,14 @@ def thread_cpu_seconds(pid: int) -> float:
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
-def threads_cpu_seconds(pid: int) -> float:
-    """CPU time so far of all threads that a process has now, exact."""
-    return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+def threads_cpu_seconds(pid: int, named: str = "") -> float:
+    """CPU time so far of all threads that a process has now, exact; of those with `named` in their names."""
+    nanoseconds = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            if named in (thread / "comm").read_text():
+                nanoseconds += int((thread / "schedstat").read_text().split()[0])
+    return nanoseconds / 1e9
 
 
 def family_cpu_seconds(pid: int) -> float:

@@ -1,6 +1,7 @@
 """The runs of `bench.kafka_log`: one workload through one stack, or through Kafka's own share consumer."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -19,11 +20,12 @@ BACKLOG: Final = "bench_backlog"
 BATCH_BYTES: Final = 1 << 20
 AT_ONCE: Final = 10_000
 SERVICES: Final = ("gateway", "share coordinator", "group coordinator")
-PROCESSES: Final = (*SERVICES, "PostgreSQL", "Redis", "Kafka")
+CLIENTS, ALL, COMPILER = "the clients", "all", "in Kafka: the compiler of its JVM"
+PROCESSES: Final = (*SERVICES, "PostgreSQL", "Redis", "Kafka", CLIENTS, ALL, COMPILER)
 
 
 class Run(NamedTuple):
-    """`rate`: records per second. `cpu_us`: of each process, for a record, in microseconds."""
+    """`rate`: records per second. `cpu_us`: of each of PROCESSES, for a record, in microseconds."""
 
     rate: float
     cpu_us: Mapping[str, float]
@@ -93,12 +95,16 @@ class RecordLog:
     def _cpu_seconds(self) -> dict[str, float]:
         assert self._stack.postgres is not None
         assert self._stack.redis is not None
-        return {
+        found = {
             **{name: threads_cpu_seconds(self._stack.service(name).pid) for name in SERVICES},
             "PostgreSQL": family_cpu_seconds(self._stack.postgres.pid),
             "Redis": cpu_seconds(self._stack.redis.pid),
-            **({} if self._broker is None else {"Kafka": cpu_seconds(self._broker.pid)}),
+            CLIENTS: time.process_time(),
         }
+        if self._broker is None:
+            return {**found, ALL: sum(found.values())}
+        found["Kafka"] = cpu_seconds(self._broker.pid)
+        return {**found, ALL: sum(found.values()), COMPILER: threads_cpu_seconds(self._broker.pid, "Compiler")}
 
 
 async def native(broker: Kafka, load: Load, commit: str) -> Run:
