@@ -21,6 +21,8 @@ from sharequeue_kafka.settings import KafkaSettings
 
 K = TypeVar("K")
 T = TypeVar("T")
+Row = tuple[str, int, int, T]
+"""The answer of a broker for one partition: its topic's name, its number, the error code, and what was found."""
 MOST_NAMED: Final = 3
 """The brokers without an answer that an error names."""
 TOPIC: Final = 2
@@ -293,7 +295,7 @@ class KafkaCluster:
         """
         timestamp = {"earliest": -2, "latest": -1}.get(which, which) if isinstance(which, str) else which
 
-        async def ask(node: int, led: Mapping[Place, Leader]) -> Iterable[tuple[str, int, int, LogOffset]]:
+        async def ask(node: int, led: Mapping[Place, Leader]) -> Iterable[Row[LogOffset]]:
             topics = _by_name(led, lambda place, leader: (place.partition, leader.epoch, timestamp))
             answer = await self.send(node, requests.LIST_OFFSETS(-1, int(committed), topics))
             return (
@@ -302,12 +304,12 @@ class KafkaCluster:
                 for partition, error, time, offset, epoch in partitions
             )
 
-        return await self._at_leaders(places, ask)
+        return await self.at_leaders(places, ask)
 
     async def delete_records(self, before: Mapping[Place, int]) -> dict[Place, int | KafkaError]:
         """Remove the records below an offset (-1: all); answers the new log starts."""
 
-        async def ask(node: int, led: Mapping[Place, Leader]) -> Iterable[tuple[str, int, int, int]]:
+        async def ask(node: int, led: Mapping[Place, Leader]) -> Iterable[Row[int]]:
             topics = _by_name(led, lambda place, _: (place.partition, before[place]))
             answer = await self.send(node, DeleteRecordsRequest(topics, self.settings.request_timeout_ms))
             return (
@@ -316,12 +318,12 @@ class KafkaCluster:
                 for partition, start, error, *_ in partitions
             )
 
-        return await self._at_leaders(list(before), ask)
+        return await self.at_leaders(list(before), ask)
 
     async def end_of_epoch(self, place: Place, epoch: int) -> tuple[int, int]:
         """Answer (the largest leader epoch that is not above `epoch`, where its records end); (-1, -1): unknown."""
 
-        async def ask(node: int, led: Mapping[Place, Leader]) -> Iterable[tuple[str, int, int, tuple[int, int]]]:
+        async def ask(node: int, led: Mapping[Place, Leader]) -> Iterable[Row[tuple[int, int]]]:
             topics = _by_name(led, lambda place, leader: (place.partition, leader.epoch, epoch))
             answer = await self.send(node, requests.OFFSET_FOR_LEADER_EPOCH(-1, topics))
             return (
@@ -330,16 +332,18 @@ class KafkaCluster:
                 for error, partition, found, end in partitions
             )
 
-        return sure(await self._at_leaders([place], ask))[place]
+        return sure(await self.at_leaders([place], ask))[place]
 
-    async def _at_leaders(
+    async def at_leaders(
         self,
         places: Sequence[Place],
-        ask: Callable[[int, Mapping[Place, Leader]], Awaitable[Iterable[tuple[str, int, int, T]]]],
+        ask: Callable[[int, Mapping[Place, Leader]], Awaitable[Iterable[Row[T]]]],
+        patience: Patience | None = None,
     ) -> dict[Place, T | KafkaError]:
-        """Ask the leaders of places, each for its own, and again where a leader moved."""
+        """Ask the leaders of places, each for its own, and again after a retriable error, up to the end of `patience`;
+        without one, up to the settings' timeout."""
         results: dict[Place, T | KafkaError] = {}
-        patience = Patience(self.settings.call_timeout_ms)
+        patience = patience or Patience(self.settings.call_timeout_ms)
 
         async def at(node: int, led: Mapping[Place, Leader]) -> None:
             by_name = {(leader.name, place.partition): place for place, leader in led.items()}

@@ -23,7 +23,7 @@ from aiokafka.protocol.transaction import InitProducerIdRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
-from sharequeue_kafka.cluster import KafkaCluster, Leader, Place
+from sharequeue_kafka.cluster import KafkaCluster, Leader, Place, Row
 from sharequeue_kafka.connections import Patience
 from sharequeue_kafka.errors import NOT_LEADER, KafkaError, refuse
 
@@ -99,24 +99,19 @@ async def produce(
     node: int,
     batches: Mapping[Place, tuple[str, bytes]],
     timeout_ms: int,
-    transactional_id: str | None,
-) -> dict[Place, Appended | KafkaError]:
-    """Send batches, with their topics' names, to a leader; answers where each is."""
+    transactional_id: str | None = None,
+) -> list[Row[Appended]]:
+    """Send batches, with their topics' names, to a leader; answers where each is. Raises: KafkaError."""
     topics: dict[str, list[tuple[int, bytes]]] = {}
-    places: dict[tuple[str, int], Place] = {}
     for place, (name, batch) in batches.items():
         topics.setdefault(name, []).append((place.partition, batch))
-        places[name, place.partition] = place
     request = ProduceRequest(transactional_id, ALL_IN_SYNC, timeout_ms, list(topics.items()))
-    try:
-        answer = await cluster.send(node, request, "produce")
-    except KafkaError as error:
-        return dict.fromkeys(batches, error)
-    return {
-        places[name, partition]: KafkaError.of(code, at=f"{name}-{partition}") if code else Appended(offset, stamp < 0)
+    answer = await cluster.send(node, request, "produce")
+    return [
+        (name, partition, code, Appended(offset, stamp < 0))
         for name, partitions in answer.topics
         for partition, code, offset, stamp, *_ in partitions
-    }
+    ]
 
 
 class Call:
@@ -349,10 +344,17 @@ class Sender:
         while self._waiting:
             waiting, self._waiting = self._waiting, {}
             named = {place: (name, batch) for place, (name, batch, _) in waiting.items()}
-            results = await produce(self._cluster, self._node, named, self._timeout_ms, None)
-            for place, (_, _, outcome) in waiting.items():
-                found = results.get(place, KafkaError.of(-1, "the broker left a partition out of its answer"))
-                if isinstance(found, KafkaError):
-                    refuse(found, [outcome])
-                elif not outcome.done():
-                    outcome.set_result(found)
+            outcomes = {(name, place.partition): outcome for place, (name, _, outcome) in waiting.items()}
+            fault = KafkaError.of(-1, "the broker left a partition out of its answer")
+            try:
+                for name, partition, code, appended in await produce(
+                    self._cluster, self._node, named, self._timeout_ms
+                ):
+                    outcome = outcomes[name, partition]
+                    if code:
+                        refuse(KafkaError.of(code, at=f"{name}-{partition}"), [outcome])
+                    elif not outcome.done():
+                        outcome.set_result(appended)
+            except KafkaError as error:
+                fault = error
+            refuse(fault, outcomes.values())

@@ -7,7 +7,6 @@ transaction of the life before is aborted, and its producer is fenced.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -15,10 +14,10 @@ from typing import Any, Final, NamedTuple
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
-from sharequeue_kafka.cluster import KafkaCluster, Leader, Place
+from sharequeue_kafka.cluster import KafkaCluster, Leader, Place, Row, sure
 from sharequeue_kafka.connections import Patience
-from sharequeue_kafka.errors import NOT_LEADER, KafkaError, refuse
-from sharequeue_kafka.producing import NewRecord, Numbering, encode, produce
+from sharequeue_kafka.errors import KafkaError, refuse
+from sharequeue_kafka.producing import Appended, NewRecord, Numbering, encode, produce
 
 TRANSACTION: Final = 1
 """The type of the coordinator."""
@@ -171,33 +170,14 @@ class Lane:
 
     async def _produce(self, slot: Slot, batches: Mapping[Place, bytes], patience: Patience) -> dict[Place, int]:
         """Append the batches, each again as it is until its outcome is known."""
-        offsets: dict[Place, int] = {}
-        while True:
-            by_node: dict[int, dict[Place, tuple[str, bytes]]] = {}
-            for place in batches.keys() - offsets.keys():
-                leader = await self._cluster.leader(place)
-                by_node.setdefault(leader.node, {})[place] = (leader.name, batches[place])
-            timeout_ms = self._cluster.settings.request_timeout_ms * 3 // 4
-            answers = await asyncio.gather(
-                *(
-                    produce(self._cluster, node, named, timeout_ms, slot.transactional_id)
-                    for node, named in by_node.items()
-                )
-            )
-            faults: dict[Place, KafkaError] = {}
-            for place, found in (each for answer in answers for each in answer.items()):
-                if isinstance(found, KafkaError):
-                    faults[place] = found
-                else:
-                    offsets[place] = found.offset
-            if len(offsets) == len(batches):
-                return offsets
-            fault = next((each for each in faults.values() if not each.retriable), None)
-            if fault is not None or not await patience.pause():
-                raise fault or next(iter(faults.values()), KafkaError.of(-1))
-            moved = {place.topic_id for place, each in faults.items() if each.code in NOT_LEADER or each.code < 0}
-            with contextlib.suppress(KafkaError):
-                await self._cluster.refresh(moved)
+        timeout_ms = self._cluster.settings.request_timeout_ms * 3 // 4
+
+        async def ask(node: int, led: Mapping[Place, Leader]) -> list[Row[Appended]]:
+            named = {place: (leader.name, batches[place]) for place, leader in led.items()}
+            return await produce(self._cluster, node, named, timeout_ms, slot.transactional_id)
+
+        found = sure(await self._cluster.at_leaders(list(batches), ask, patience))
+        return {place: appended.offset for place, appended in found.items()}
 
     async def _commit(self, slot: Slot, patience: Patience) -> None:
         """Commit, and ask again while no answer comes: the coordinator takes a repeat for the same commit."""
