@@ -7,7 +7,14 @@ import lz4.block
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sharequeue_gateway.record_log.compression import MOST_OF_SIZE, kept_form, unpacked
+from sharequeue_gateway.record_log.compression import (
+    MOST_OF_SIZE,
+    PIECE_BYTES,
+    PIECES,
+    SAMPLED_FROM_BYTES,
+    kept_form,
+    unpacked,
+)
 from sharequeue_gateway.record_log.record_batch import CorruptBatch, RecordBatch
 
 from tests.core.sparse_batches import sparse
@@ -40,6 +47,21 @@ def test_a_block_that_saves_less_than_a_tenth_is_not_kept(part: float, compresse
     records, uncompressed_bytes = kept_form(stored)
     assert (len(records) <= MOST_OF_SIZE * len(stored)) == compressed
     assert (records, uncompressed_bytes) == (records if compressed else stored, len(stored) if compressed else None)
+
+
+def test_of_a_large_random_batch_only_a_sample_is_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    compress, sizes = lz4.block.compress, []
+    monkeypatch.setattr(lz4.block, "compress", lambda data, **how: sizes.append(len(data)) or compress(data, **how))
+    stored = random.Random(2).randbytes(SAMPLED_FROM_BYTES)
+    assert kept_form(stored) == (stored, None)
+    assert sizes == [PIECES * PIECE_BYTES]
+
+
+@pytest.mark.parametrize("random_quarter", range(4))
+def test_a_sample_has_pieces_of_all_of_a_large_batch(random_quarter: int) -> None:
+    quarters = [bytes(SAMPLED_FROM_BYTES // 4)] * 4
+    quarters[random_quarter] = random.Random(3).randbytes(SAMPLED_FROM_BYTES // 4)
+    assert kept_form(b"".join(quarters))[1] == SAMPLED_FROM_BYTES
 
 
 CORRUPT = {

@@ -11,6 +11,16 @@ MUTANTS = [
             "if len(block) <= MOST_OF_SIZE * len(stored) else (stored, None)",
             "if len(block) <= len(stored) else (stored, None)",
         ),
+        (
+            "of a large batch that does not become smaller, only a sample is compressed",
+            "if len(stored) >= SAMPLED_FROM_BYTES:",
+            "if False:",
+        ),
+        (
+            "a sample has pieces of all of a batch",
+            "len(stored) // PIECES)",
+            "len(stored))",
+        ),
         ("the best block is read", "MOST_RATIO * len(block)", "250 * len(block)"),
         (
             "a block of fewer bytes is another one",
