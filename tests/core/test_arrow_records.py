@@ -172,6 +172,17 @@ def test_plain_texts_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None
             read(values("v", odd))
 
 
+def test_columns_larger_than_a_piece_give_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"{number}ä" * 9 for number in range(50)]
+    times = [None if number % 3 else number for number in range(50)]
+    plain = body(key=(texts, pa.string()), value=(texts, pa.string()), timestamp_ms=(times, pa.int64()))
+    odd = [values(*texts[:place], '"', *texts[place:]) for place in range(51)]
+    whole = read(plain).tails, [read(each).tails for each in odd]
+    monkeypatch.setattr("sharequeue_gateway.producing.arrow_tails.JOINED_BYTES", 64)
+    assert (read(plain).tails, [read(each).tails for each in odd]) == whole
+    assert len(whole[0]) == 50
+
+
 # Refused
 
 

@@ -22,6 +22,9 @@ AT_ONCE: Final = 512
 """Rows of a column that are Python values at the same time."""
 HEADERS_AT_ONCE: Final = 16
 """The same for headers: a row may have a thousand."""
+JOINED_BYTES: Final = 128 * 1024
+"""Of a column that is searched or joined at the same time. The memory for it is used again and again: to get and give
+back that of a whole column costs more than the work on it."""
 SHORT_BYTES: Final = 64 * 1024
 """A longer text is escaped as bytes: as a str it could take four times its size."""
 
@@ -91,9 +94,14 @@ def _joined(columns: Columns, timestamp_ms: int) -> list[bytes] | None:
         parts = (*head[:-1], head[-1] + b'null,"value":"', value)
     else:
         parts = (*head[:-1], head[-1] + b'"', key, b'","value":"', value)
+    given = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in (*parts, b'"}', b"")]
     pool = pa.system_memory_pool()  # Arrow's own keeps what is freed
-    joined = pc.binary_join_element_wise(*parts, b'"}', b"", memory_pool=pool)
-    tails: list[bytes] = joined.to_pylist()
+    size = sum(part.nbytes for part in given if isinstance(part, pa.Array))
+    rows = max(len(value) * JOINED_BYTES // max(size, 1), 1)
+    tails: list[bytes] = []
+    for first in range(0, len(value), rows):
+        some = (part.slice(first, rows) if isinstance(part, pa.Array) else part for part in given)
+        tails += pc.binary_join_element_wise(*some, memory_pool=pool).to_pylist()
     return tails
 
 
@@ -102,9 +110,10 @@ def _plain(pa: Any, pc: Any, column: Any) -> bool:
     texts = column.buffers()[2]
     if texts is None or not texts.size:
         return True
-    view = texts.to_pybytes()
-    if b'"' in view or b"\\" in view:
-        return False
+    for start in range(0, texts.size, JOINED_BYTES):
+        piece = texts[start : start + JOINED_BYTES].to_pybytes()
+        if b'"' in piece or b"\\" in piece:
+            return False
     return int(pc.min(pa.Array.from_buffers(pa.uint8(), texts.size, [None, texts])).as_py()) >= _SPACE
 
 
