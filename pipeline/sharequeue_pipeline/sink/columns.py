@@ -82,11 +82,11 @@ class ArrowChunk(NamedTuple):
 
     def only(self, places: Sequence[int]) -> "ArrowChunk":
         """The request of some of the rows."""
-        return _chunk(self.topic, [_one(self.parts).take(pa.array(places, pa.int32()))])
+        return _chunk(self.topic, [pa.concat_batches(self.parts).take(pa.array(places, pa.int32()))])
 
     def largest(self) -> tuple[int, str | bytes]:
         """The bytes of the largest row, and its key, or its value."""
-        rows = _one(self.parts)
+        rows = pa.concat_batches(self.parts)
         ends = [0, *_ends(rows)]
         size, at = max((ends[row + 1] - ends[row], row) for row in range(rows.num_rows))
         names = [name for name in ("key", "value") if name in rows.schema.names]
@@ -130,14 +130,10 @@ def _lengths(column: Any) -> Any:
 
 def _chunk(topic: str, parts: list[Any]) -> ArrowChunk:
     """One request. Its body has a copy of the rows, so that no byte depends on what was beside them."""
-    rows = _one(parts)
-    if len(parts) == 1 or any(column.null_count for column in rows.columns):  # a null may hide bytes
+    rows = pa.concat_batches(parts)
+    if any(column.null_count for column in rows.columns):  # a null may hide bytes
         rows = rows.take(pa.array(range(rows.num_rows), pa.int32()))
     return ArrowChunk(topic, parts, _stream(rows))
-
-
-def _one(batches: list[Any]) -> Any:
-    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def _stream(rows: Any) -> bytes:
