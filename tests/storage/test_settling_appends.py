@@ -78,19 +78,6 @@ async def test_an_append_to_one_partition_is_one_statement(database: str, keyed:
             assert await log.appender.first_answer(key) == b"[2]"
 
 
-async def test_an_append_to_several_partitions_takes_three_statements_and_their_commit(database: str) -> None:
-    topics = [new_topic(), new_topic()]
-    async with PostgresRecordLogs(database).open(connections=1) as log:
-        for topic in topics:
-            await append(log, topic, "ab")
-        transaction_id = await begin(log)
-        async with statements_of(log) as statements:
-            assert (await settle(log, transaction_id, *topics)).base_offsets == [2, 2]
-        first = statements.index("BEGIN;")
-        assert statements[first : statements.index("COMMIT") + 1] == ["BEGIN;", "WITH", "WITH", "INSERT", "COMMIT"]
-        assert await unapplied(log, transaction_id) == 1
-
-
 @pytest.mark.parametrize("in_the_way", ["an append of another gateway", "the key", "a record of the transaction"])
 async def test_what_is_in_the_way_of_the_one_statement_is_found(database: str, in_the_way: str) -> None:
     topic = new_topic()

@@ -17,15 +17,12 @@ from sharequeue_gateway.record_log.transactions import (
     begin_store,
     list_store,
     open_store,
-    settlements,
     transaction_store,
 )
-from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import Reason, State
 from sharequeue_gateway.record_log.transactions.transaction_store import Verdict
 
 from sharequeue.protocol.messages.transactions import ListTransactionsQuery
-from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.test_query_plans import explained
 
 TOPIC = "00000000-0000-0000-0000-000000000001"
@@ -83,14 +80,6 @@ async def end(connection: Any, transaction_id: str) -> None:
     assert len(await transaction_store.end_with_records(connection, verdict, 1)) == 2
 
 
-async def commit_alone(connection: Any) -> None:
-    settling = Settling(b"digest", [Settlement(SharePartitionKey("g", TOPIC, 7), 1, 1, b"[]")])
-    assert await settlements.lock_alone(connection, "t5", [PLACE]) is not None
-    assert await settlements.commit_alone(connection, "t5", settling, [PLACE]) is None, "it wrote"
-    await connection.execute("DELETE FROM log.transaction_partitions WHERE transaction_id = 't5'")
-    assert await settlements.commit_alone(connection, "t5", settling, [PLACE]) is not None
-
-
 STATEMENTS: dict[str, tuple[Statement, int]] = {
     "bounds": (lambda c: store.bounds(c, [PLACE]), 10),
     "append": (lambda c: store.append(c, of_transaction("t5"), None, {"t5": MINE}), 50),
@@ -101,7 +90,6 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     "share": (lambda c: transaction_store.share(c, "t5", MINE), 10),
     "register": (lambda c: transaction_store.register(c, "t5", [PLACE], [50]), 50),
     "end": (lambda c: end(c, "t5"), 100),
-    "commit one that settles alone": (commit_alone, 10),
     "parts of one without": (lambda c: transaction_store.open_parts(c, "t5"), 10),
     "lock parts": (lambda c: transaction_store.lock_parts(c, "t5", ["t6", "t7"]), 10),
     "what became of it": (lambda c: transaction_store.find(c, "o77", MINE), 50),

@@ -67,12 +67,10 @@ class Within:
         """Return whether the append may take the fast path."""
         return False
 
-    async def lock(
-        self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool
-    ) -> dict[TopicIdPartition, store.Bounds] | None:
+    async def lock(self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool) -> None:
         """Lock the transaction. `repeated`: an earlier request with the same key has appended the records.
 
-        Returns: the bounds of the partitions, if these are locked too. Raises: NotOpen.
+        Raises: NotOpen.
         """
         raise NotImplementedError
 
@@ -238,11 +236,10 @@ class LockedAppend:
             if done is not None:
                 within.count(time.monotonic() - began)
                 return done
-        bounds = None
         async with locking(connection, LOCK_TIMEOUT_MS):
             first_answer = None if key is None else await answer_of(connection, key)
             if within is not None:
-                bounds = await within.lock(connection, request.places, first_answer is not None)
+                await within.lock(connection, request.places, first_answer is not None)
             if first_answer is not None:
                 if not tried_at or await self._look_up(connection, request, tried_at) is None:
                     await store.wait_for_standby(connection)
@@ -251,7 +248,7 @@ class LockedAppend:
                 happened = await self._look_up(connection, request, tried_at)
                 if happened is not None:
                     return happened
-            inserted = await self.insert(connection, request.appends, request.append_id, tried_at, bounds)
+            inserted = await self.insert(connection, request.appends, request.append_id, tried_at)
             base_offsets = [batch.base_offset for _, batch in inserted]
             if within is not None:
                 await within.write(connection, request.places, base_offsets)
@@ -296,24 +293,15 @@ class LockedAppend:
         return AppendResult(bases, None)
 
     async def insert(
-        self,
-        connection: Any,
-        appends: Sequence[PartitionAppend],
-        append_id: str,
-        tried_at: list[int],
-        bounds: dict[TopicIdPartition, store.Bounds] | None = None,
+        self, connection: Any, appends: Sequence[PartitionAppend], append_id: str, tried_at: list[int]
     ) -> Inserted:
         """Lock the partitions and insert a batch in each, within a transaction.
 
-        Args:
-            tried_at: as in `_transaction`.
-            bounds: of the partitions, read under the locks; None: this takes the locks.
-        Raises: UnknownTopicOrPartition: a topic is deleted.
+        `tried_at`: as in `_transaction`. Raises: UnknownTopicOrPartition: a topic is deleted.
         """
         places = [(append.topic_id, append.partition) for append in appends]
-        if bounds is None:
-            await store.lock(connection, places)
-            bounds = await store.bounds(connection, places)
+        await store.lock(connection, places)
+        bounds = await store.bounds(connection, places)
         known = self._known.cache.log_ends(places)
         if (sign := time_lines.older(known, bounds)) is not None:
             raise time_lines.OlderLog(known, sign)

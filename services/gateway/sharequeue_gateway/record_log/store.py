@@ -397,23 +397,15 @@ async def make_partitions(connection: Connection, places: Sequence[tuple[str, in
 _BOUNDS: Final = f"p.log_start_offset, e.log_end_offset, p.deleted, p.replacements, {LASTSTABLE}"
 
 
-BOUNDS: Final = f"""
-SELECT p.topic_id, p.partition, {_BOUNDS}
-FROM log.partitions p
-JOIN unnest({{topic_ids}}::uuid[], {{partitions}}::int[]) AS t(topic_id, partition) USING (topic_id, partition)
-CROSS JOIN LATERAL (SELECT {END} AS log_end_offset) e
-"""
-"""The bounds of partitions, as the rows that `bounds_of` takes."""
-_BOUNDS_ALONE: Final = BOUNDS.format(topic_ids="$1", partitions="$2")
-
-
-def bounds_of(rows: Iterable[Any]) -> dict[tuple[str, int], Bounds]:
-    return {(str(row[0]), row[1]): Bounds(*row[2:]) for row in rows}
-
-
 async def bounds(connection: Connection, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
     """The bounds of partitions. A partition without any append is left out."""
-    return bounds_of(await connection.fetch(_BOUNDS_ALONE, *columns_of(places, 2)))
+    rows = await connection.fetch(
+        f"""SELECT p.topic_id, p.partition, {_BOUNDS}
+            FROM log.partitions p JOIN unnest($1::uuid[], $2::int[]) AS t(topic_id, partition) USING (topic_id, partition)
+            CROSS JOIN LATERAL (SELECT {END} AS log_end_offset) e""",
+        *columns_of(places, 2),
+    )
+    return {(str(row[0]), row[1]): Bounds(*row[2:]) for row in rows}
 
 
 async def judge(

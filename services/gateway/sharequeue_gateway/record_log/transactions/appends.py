@@ -14,7 +14,6 @@ from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.key_store import NewKey
 from sharequeue_gateway.record_log.locked_append import LookUp, NotOpen, Within
 from sharequeue_gateway.record_log.log import AppendResult
-from sharequeue_gateway.record_log.store import Bounds
 from sharequeue_gateway.record_log.transactions import settlements, transaction_store
 from sharequeue_gateway.record_log.transactions.ending import End, Ending
 from sharequeue_gateway.record_log.transactions.settlements import Settling
@@ -23,6 +22,7 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
     TIME_OUT,
     append_refusal,
 )
+from sharequeue_gateway.record_log.transactions.transaction_store import Verdict
 from sharequeue_http.forms.errors import ApiError, TooLarge
 
 MOST_NOT_OPEN: Final = 1000
@@ -103,25 +103,25 @@ class Settles(Within):
         self._transaction_id = transaction_id
         self._settling = settling
 
-    async def lock(
-        self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool
-    ) -> dict[TopicIdPartition, Bounds] | None:
-        """Commit the transaction within the append's own, lock the partitions, and read their bounds.
+    async def lock(self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool) -> None:
+        """Lock the partitions, and commit the transaction within the append's own.
 
         Raises: also ConcurrentTransactions: another client has written to it.
         """
         if repeated:
-            return None
+            return
         transaction_id = self._transaction_id
-        found = await settlements.lock_alone(connection, transaction_id, places)
-        if found is None:
+        if await transaction_store.row_of(connection, transaction_id, lock="FOR UPDATE") is None:
             raise NotOpen(past=False)  # an earlier try has committed it, or it was aborted
-        done = await settlements.commit_alone(connection, transaction_id, self._settling, places)
-        if done is None:
-            if (await transaction_store.look_to_end(connection, transaction_id)).past:
-                raise NotOpen(past=True)
+        await store.lock(connection, places)
+        last = await transaction_store.look_to_end(connection, transaction_id)
+        if last.past:
+            raise NotOpen(past=True)
+        if last.places:
             raise ConcurrentTransactions("another client has written to the transaction of this request; repeat it")
-        return done
+        verdict = Verdict(transaction_id, [transaction_id], *COMMIT, last.now, 0, settled=self._settling.digest)
+        await transaction_store.end_with_records(connection, verdict)
+        await settlements.add(connection, transaction_id, self._settling.settlements)
 
     async def at_once(self, connection: Any, row: store.Row, key: NewKey) -> bool:
         """Commit the transaction with the append, if nothing is in the way."""

@@ -15,22 +15,17 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 import msgspec
 
-from sharequeue.protocol.types import SettledBatch, SharePartitionKey, TopicIdPartition
+from sharequeue.protocol.types import SettledBatch, SharePartitionKey
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.key_store import KEEP, NewKey
 from sharequeue_gateway.record_log.store import (
-    BOUNDS,
     COLUMNS,
     MAY_APPEND,
-    Bounds,
     Connection,
     Row,
-    bounds_of,
     columns_of,
-    lock_keys,
 )
-from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT, Transaction
-from sharequeue_gateway.record_log.transactions.transaction_store import ROW, transaction_of
+from sharequeue_gateway.record_log.transactions.transaction_rules import COMMIT
 
 encoded: Final = msgspec.json.Encoder().encode
 settled_of: Final = msgspec.json.Decoder(list[SettledBatch]).decode
@@ -158,65 +153,6 @@ def _values(settlements: Sequence[Settlement]) -> list[list[Any]]:
     return columns_of([(*each.key, *each[1:]) for each in settlements], 6)
 
 
-LOCK_ALONE: Final = f"""
-WITH found AS MATERIALIZED (SELECT {ROW} FROM log.transactions WHERE transaction_id = $1 FOR UPDATE),
-locked AS MATERIALIZED (
-  SELECT pg_advisory_xact_lock(key) FROM found CROSS JOIN unnest($2::bigint[]) AS t(key))
-SELECT found.*, (SELECT count(*) FROM locked) FROM found
-"""
-"""Locks the row of a transaction, and then, if it is there, the partitions of an append."""
-
-_ENDS: Final = f"""outcome AS (
-  INSERT INTO log.transaction_outcomes (transaction_id, producer_epoch, principal, committed, reason, partitions,
-    began_at, ended_at, settled)
-  SELECT $1, producer_epoch, principal, true, $8::smallint, 0, began_at, now, $9::bytea FROM ended),
-settled AS ({ADD.format(source="ended,")})"""
-
-COMMIT_ALONE: Final = f"""
-WITH ended AS (
-  DELETE FROM log.transactions t
-  WHERE t.transaction_id = $1 AND t.deadline > clock_timestamp()
-    AND NOT EXISTS (SELECT FROM log.transaction_partitions p WHERE p.transaction_id = $1)
-  RETURNING producer_epoch, principal, began_at, clock_timestamp() AS now),
-{_ENDS}
-SELECT true, b.*
-FROM ended LEFT JOIN LATERAL ({BOUNDS.format(topic_ids="$10", partitions="$11")}) b ON true
-"""
-"""Commits a transaction that wrote nothing itself, settles, and reads the bounds of partitions for an append: one
-statement. Its snapshot is later than the locks, of the transaction's row and of the partitions."""
-
-
-async def lock_alone(
-    connection: Connection, transaction_id: str, places: Sequence[TopicIdPartition]
-) -> Transaction | None:
-    """Lock a transaction to commit it with an append, and `places` if it is open. None: there is no such row."""
-    row = await connection.fetchrow(LOCK_ALONE, transaction_id, lock_keys(places))
-    return None if row is None else transaction_of(row)
-
-
-async def commit_alone(
-    connection: Connection,
-    transaction_id: str,
-    settling: Settling,
-    places: Sequence[TopicIdPartition],
-) -> dict[TopicIdPartition, Bounds] | None:
-    """Commit a transaction with what it settles, and read the bounds of `places` for an append. `lock_alone` has locked
-    all of these.
-
-    Returns: the bounds; a partition without any append is left out. None: its time has passed, or a client that learned
-    its id has written records to it. Then nothing has happened.
-    """
-    rows = await connection.fetch(
-        COMMIT_ALONE,
-        transaction_id,
-        *_values(settling.settlements),
-        COMMIT.reason,
-        settling.digest,
-        *columns_of(places, 2),
-    )
-    return bounds_of([row[1:] for row in rows if row[1] is not None]) if rows else None
-
-
 COMMIT_AT_ONCE: Final = f"""
 WITH mine AS MATERIALIZED (
   SELECT FROM log.transactions
@@ -229,7 +165,11 @@ allowed AS MATERIALIZED (
 ended AS (
   DELETE FROM log.transactions USING allowed WHERE transaction_id = $1
   RETURNING producer_epoch, principal, began_at, clock_timestamp() AS now),
-{_ENDS},
+outcome AS (
+  INSERT INTO log.transaction_outcomes (transaction_id, producer_epoch, principal, committed, reason, partitions,
+    began_at, ended_at, settled)
+  SELECT $1, producer_epoch, principal, true, $8::smallint, 0, began_at, now, $9::bytea FROM ended),
+settled AS ({ADD.format(source="ended,")}),
 written AS (
   INSERT INTO log.record_batches ({COLUMNS}) SELECT $10, $11, $12, $13, $14, $15, $16, $17, $18 FROM ended),
 kept AS ({KEEP} $26::bigint, $10, $21, $22, $23, $24, $25, ARRAY[$12::bigint] FROM ended WHERE $21 IS NOT NULL)
