@@ -25,7 +25,7 @@ from sharequeue.protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from sharequeue.protocol.messages.records import FetchRequest, FetchResponse, TopicPartitions
+from sharequeue.protocol.messages.records import FetchedBatch, FetchRequest, FetchResponse, TopicPartitions
 from sharequeue.protocol.types import MAX_INT32, MAX_WAIT_MS
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.forms.errors import ApiError
@@ -192,21 +192,28 @@ class Fetching:
             await self._following.learn(places, response.leaders)
         return Fetched(response, unanswered.acknowledgements, unanswered.attempts > 1)
 
-    async def lost(self, deadline_s: float) -> FetchResponse | None:
+    async def lost(self, deadline_s: float) -> Sequence[FetchedBatch]:
         """The ranges that an unanswered fetch acquired, without their records. This call acquires nothing.
 
-        The service answers when that fetch has ended there, so nothing is acquired after this call. It names no
-        session: the epoch may be lost too.
+        The service answers when that fetch has ended there, so nothing is acquired after this call, as it might be
+        after the end of the session. It names no session: the epoch may be lost too.
 
         Raises: ApiError: the service cannot be reached, or refused.
         """
         unanswered = self._unanswered
         if unanswered is None or not unanswered.attempts:
-            return None
+            return ()
         request = replace(self._asked, max_records=0, max_wait_ms=0, with_records=False, fetch_id=unanswered.fetch_id)
-        response: FetchResponse = await self._client.call(REPEATABLE, request, path=self._path, deadline_s=deadline_s)
+        try:
+            response: FetchResponse = await self._client.call(
+                REPEATABLE, request, path=self._path, deadline_s=deadline_s
+            )
+        except ApiError as error:
+            if error.error in MISSING_TOPIC:
+                return ()
+            raise
         self._unanswered = None
-        return response
+        return response.batches
 
     def faults(self, response: FetchResponse) -> list[ApiError]:
         """The errors of partitions; each is logged once. Their topics are named again soon."""

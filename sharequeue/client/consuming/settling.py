@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from sharequeue import background
 from sharequeue.client.consuming.acknowledging import Acknowledging, Committed, Settled, in_one_call
 from sharequeue.client.consuming.deliveries import Delivery, OutcomeRun, Record, releases
-from sharequeue.client.consuming.fetching import MISSING_TOPIC, Fetching
+from sharequeue.client.consuming.fetching import Fetching
 from sharequeue.client.errors import AcknowledgementError
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue_http.forms.errors import ApiError
@@ -122,18 +122,17 @@ class Settling:
         self, acknowledgements: list[OutcomeRun], callback: CommitCallback | None, deadline_s: float | None = None
     ) -> None:
         """As `send`, in a task. The callback gets the result; without one, `on_acknowledged`."""
-        background.start(self._commits, self._commit_in_background(acknowledgements, callback, deadline_s))
 
-    async def _commit_in_background(
-        self, acknowledgements: list[OutcomeRun], callback: CommitCallback | None, deadline_s: float | None
-    ) -> None:
-        settled = Settled()
-        fault: ApiError | None = None
-        try:
-            await self.send(acknowledgements, settled, deadline_s)
-        except ApiError as error:
-            fault = error
-        self._tell(settled.take(), fault, callback or self._on_acknowledged)
+        async def commit() -> None:
+            settled = Settled()
+            fault: ApiError | None = None
+            try:
+                await self.send(acknowledgements, settled, deadline_s)
+            except ApiError as error:
+                fault = error
+            self._tell(settled.take(), fault, callback or self._on_acknowledged)
+
+        background.start(self._commits, commit())
 
     # Closing
 
@@ -155,7 +154,8 @@ class Settling:
         if not self._fetching.opened:
             return
         try:
-            await self._hold_what_was_lost(deadline_s)
+            for batch in await self._fetching.lost(deadline_s):
+                self.hold(Delivery(batch))
             await self._acknowledging.send(releases(self.held), Settled(), deadline_s)
             await self._fetching.close(deadline_s)
         except ApiError as error:
@@ -164,15 +164,3 @@ class Settling:
                 self._acknowledging.member_id,
                 error.detail,
             )
-
-    async def _hold_what_was_lost(self, deadline_s: float) -> None:
-        """Hold the deliveries that an unanswered fetch acquired. Ending the session does not wait for that fetch, which
-        may still acquire afterwards. Raises: ApiError."""
-        try:
-            answer = await self._fetching.lost(deadline_s)
-        except ApiError as error:
-            if error.error in MISSING_TOPIC:
-                return
-            raise
-        for batch in () if answer is None else answer.batches:
-            self.hold(Delivery(batch))
