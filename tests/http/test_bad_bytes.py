@@ -79,13 +79,6 @@ def test_a_byte_that_is_not_utf8_is_named_by_its_position(gateway: Gateway, topi
     assert problem(response, 400, *INVALID_REQUEST)["detail"] == detail
 
 
-@pytest.mark.parametrize("call", ["fetch", "acknowledge"])
-@pytest.mark.parametrize("body", [b'{"member_id":"\xff"}', b'{"member_id":"\\ud800"}'])
-def test_group_calls_refuse_a_body_that_is_not_json(gateway: Gateway, name: str, call: str, body: bytes) -> None:
-    response = gateway.http.post(f"/v1/share-groups/{name}/{call}", content=body, headers=JSON)
-    problem(response, 400, *INVALID_REQUEST)
-
-
 def test_of_duplicate_members_the_last_one_counts(gateway: Gateway, name: str) -> None:
     """The last one counts, as in nearly every JSON parser; inside a value, which is kept byte for byte, both stay."""
     body = b'{"records":[{"value":"lost"}],"records":[{"value":{"a":1,"a":2},"key":"x","key":"y"}]}'

@@ -111,18 +111,6 @@ def test_a_topic_that_does_not_exist_is_a_failure(run: Run, client: httpx.Client
     assert done.stderr.decode().startswith(said)
 
 
-def test_records_of_a_killed_consumer_are_delivered_again(
-    run: Run, start: Popen, client: httpx.Client, name: str
-) -> None:
-    run("groups", "config", name, "--set", "share.record.lock.duration.ms=1000")
-    fill(client, name, *range(3))
-    process = start("consume", name, "-g", name, "--release", "--follow")
-    assert process.stdout is not None
-    assert [process.stdout.readline() for _ in range(3)] == [b"0\n", b"1\n", b"2\n"]
-    process.kill()
-    assert run("consume", name, "-g", name, "--max-records", "3", "--timeout", "20").stdout == b"0\n1\n2\n"
-
-
 def test_cl_013_contradictory_consume_options_are_refused(
     run: Run, process: Run, client: httpx.Client, name: str
 ) -> None:

@@ -69,18 +69,8 @@ def test_rights_are_added_listed_and_removed_in_kafkas_words(run: Run, place: tu
         f"Adding ACLs for resource `{topic}`:",
         right,
     ]
-    run(
-        "acls",
-        "add",
-        "--principal",
-        principal,
-        "--producer",
-        "--topic",
-        name,
-        "--resource-pattern-type",
-        "prefixed",
-        *place,
-    )
+    produced = ("--producer", "--topic", name, "--resource-pattern-type", "prefixed")
+    run("acls", "add", "--principal", principal, *produced, *place)
     found = json.loads(run("acls", "list", "--principal", principal, *place, "--json").stdout)["acls"]
     assert {(each["operation"], each["resource_type"], each["pattern_type"]) for each in found} == {
         ("READ", "GROUP", "LITERAL"),
@@ -131,16 +121,8 @@ def test_a_key_of_a_deployment_is_stored_once(
     assert stack._postgres_url is not None
     text = run("keys", "generate").stdout.decode().strip()
     monkeypatch.setenv("FIRST_KEY", text)
-    store = (
-        "keys",
-        "create",
-        "--principal",
-        f"User:{name}",
-        "--from-env",
-        "FIRST_KEY",
-        "--database-url",
-        stack._postgres_url,
-    )
+    source = ("--from-env", "FIRST_KEY", "--database-url", stack._postgres_url)
+    store = ("keys", "create", "--principal", f"User:{name}", *source)
     key_id = run(*store).stdout.decode().strip()
     run("keys", "revoke", key_id)
     assert run(*store).stdout.decode().strip() == key_id == text.split("_")[1]

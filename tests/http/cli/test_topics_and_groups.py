@@ -31,20 +31,8 @@ def test_a_topic_is_created_changed_and_deleted(run: Run, client: httpx.Client, 
     assert done.stdout.startswith(f"made {name}: 2 partitions, id ".encode())
     assert b"TOPIC_ALREADY_EXISTS" in run("topics", "create", name, code=REFUSED).stderr
     assert b"INVALID_CONFIG" in run("topics", "alter", name, "--config", "no.such=1", code=REFUSED).stderr
-    altered = json.loads(
-        run(
-            "topics",
-            "alter",
-            name,
-            "--partitions",
-            "3",
-            "--config",
-            "max.message.bytes=2000",
-            "--reset",
-            "retention.ms",
-            "--json",
-        ).stdout
-    )
+    changes = ("--partitions", "3", "--config", "max.message.bytes=2000", "--reset", "retention.ms")
+    altered = json.loads(run("topics", "alter", name, *changes, "--json").stdout)
     assert (altered["partitions"], altered["config"]["max.message.bytes"]) == (3, "2000")
     assert altered["config"].get("retention.ms", "-1") == "-1"
     altered = json.loads(run("topics", "alter", name, "--set", "max.message.bytes=3000", "--json").stdout)
