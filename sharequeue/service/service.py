@@ -25,10 +25,9 @@ from sharequeue.service.garbage import Collector
 from sharequeue.service.in_process import InProcess
 from sharequeue.service.operations import Operations, serve_operations
 from sharequeue.service.settings import ServiceSettings, SettingsError, load
-from sharequeue.service.tls import Certificate
 from sharequeue_http.application.app import App
 from sharequeue_http.calling.caller import SERVED_HERE
-from sharequeue_http.calling.connections import TRUSTED
+from sharequeue_http.calling.connections import TRUSTED, Reread
 from sharequeue_http.limits import HttpLimits
 from sharequeue_http.log import SERVICE, configure, fields
 from sharequeue_http.wire.edge import Edge
@@ -190,10 +189,10 @@ def allow_open_files(limits: HttpLimits, services: int, *, for_clients: bool) ->
     return min(possible, limits.max_connections)
 
 
-def _server(edge: Edge, certificate: Certificate | None) -> "_Server":
+def _server(edge: Edge, certificate: Reread | None) -> "_Server":
     config = uvicorn.Config(
         edge.app,
-        http=protocol_of(edge, None if certificate is None else certificate.context),
+        http=protocol_of(edge, None if certificate is None else certificate.now),
         ws="none",
         proxy_headers=False,
         log_config=None,
@@ -211,7 +210,7 @@ async def _serve(
     service: Service,
     edges: Sequence[Edge],
     listeners: Sequence[socket.socket],
-    certificate: Certificate | None,
+    certificate: Reread | None,
     stopping: asyncio.Event,
 ) -> None:
     """Serve the calls on the first edge and listener, and operations on the second, if there is one."""
@@ -220,7 +219,7 @@ async def _serve(
     if here is not None:
         SERVED_HERE[service.url] = here
 
-    watching = [edge.watch for edge in edges] + ([] if certificate is None else [certificate.watch])
+    watching = [edge.watch for edge in edges]
     try:
         async with asyncio.TaskGroup() as group:
             loops = {group.create_task(loop()): loop for loop in (*service.loops, *watching)}

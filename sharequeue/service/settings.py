@@ -11,8 +11,8 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from sharequeue.service.tls import Certificate
-from sharequeue_http.calling.connections import NO_USER, trust
+from sharequeue.service.tls import certificate_of
+from sharequeue_http.calling.connections import NO_USER, Reread, trust
 from sharequeue_http.forms.mistakes import unfit_query
 from sharequeue_http.forms.texts import convert_texts
 from sharequeue_http.limits import HttpLimits
@@ -56,8 +56,8 @@ class ServiceSettings(HttpLimits, frozen=True, kw_only=True):
     """debug, info, warning or error."""
     tls_certificate_file: str = ""
     """A file in PEM: the certificate of this service, and then those of its authorities. With it and `tls_key_file` the
-    service speaks https alone, TLS 1.2 or later. It reads changed files again within seconds; a pair that does not fit
-    is logged, and the one before it stays."""
+    service speaks https alone, TLS 1.2 or later. A changed pair holds for each connection from then on; one that does
+    not fit is logged, and the one before it stays."""
     tls_key_file: str = ""
     """A file in PEM: the key of the certificate, without a password."""
     ca_file: str = ""
@@ -70,9 +70,9 @@ class ServiceSettings(HttpLimits, frozen=True, kw_only=True):
         """`http`, or `https` with a certificate."""
         return "https" if self.tls_certificate_file else "http"
 
-    def certificate(self) -> Certificate | None:
+    def certificate(self) -> Reread | None:
         """The certificate of the listener; None without TLS. Raises: ValueError: it cannot be used."""
-        return Certificate(self.tls_certificate_file, self.tls_key_file) if self.tls_certificate_file else None
+        return certificate_of(self.tls_certificate_file, self.tls_key_file) if self.tls_certificate_file else None
 
     def check(self, prefix: str) -> None:
         """Raises: SettingsError: there is no such log level; a URL of a service names a user; the token can be guessed,

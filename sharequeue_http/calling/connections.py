@@ -7,9 +7,9 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -30,12 +30,36 @@ TRUSTED: Final[ContextVar[str | None]] = ContextVar("TRUSTED", default=None)
 NO_USER: Final = "a URL of a service must not hold a user name or a password before `@`: give a token beside the URL"
 
 
-Stamp = tuple[int, int, int] | None
-"""Of a file: its time of change, inode and size; None: there is no such file."""
-_trusted: Final[dict[str | None, tuple[Stamp, ssl.SSLContext]]] = {}
+class Reread:
+    """What files of PEM say of TLS, read again when they have changed. What cannot be used then is logged, and what
+    was there before stays. Connections keep what they began with."""
+
+    def __init__(self, read: Callable[[], ssl.SSLContext], *files: str) -> None:
+        """`read`: makes a context of the files. Raises: ValueError, in one sentence: they cannot be used."""
+        self._read = read
+        self._files = files
+        self._seen = self._stamps()
+        self._context = read()
+
+    def now(self) -> ssl.SSLContext:
+        """The context of the next connection."""
+        if (stamps := self._stamps()) != self._seen:
+            self._seen = stamps
+            try:
+                self._context = self._read()
+                log.info("took changed certificates", extra=fields(files=self._files))
+            except ValueError as fault:
+                log.error(
+                    "changed certificates are not used, and those before them stay", extra=fields(cause=str(fault))
+                )
+        return self._context
+
+    def _stamps(self) -> list[tuple[int, int, int] | None]:
+        return [_stamp(path) for path in self._files]
 
 
-def stamp_of(path: str) -> Stamp:
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    """The time of change, inode and size of a file; None: there is no such file."""
     try:
         status = Path(path).stat()
     except OSError:
@@ -43,26 +67,21 @@ def stamp_of(path: str) -> Stamp:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
+@cache
+def _authorities(ca: str | None) -> Reread:
+    def read() -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=ca)
+        except OSError as fault:  # ssl.SSLError is one
+            raise ValueError(f"{ca} has no certificates of authorities in PEM: {fault}") from None
+
+    return Reread(read, *filter(None, [ca]))
+
+
 def trust(ca: str | None) -> ssl.SSLContext:
     """Return what decides whom a URL of https is trusted to be: the certificates in a file of PEM, or those of the
-    system.
-
-    A file that has changed is read again. One that cannot be used then is logged, and what it had before stays.
-    Raises: ValueError: no such file, or no certificate in it.
-    """
-    stamp = None if ca is None else stamp_of(ca)
-    read_at, context = _trusted.get(ca, (None, None))
-    if context is not None and read_at == stamp:
-        return context
-    try:
-        context = ssl.create_default_context(cafile=ca)
-    except (OSError, ssl.SSLError) as fault:
-        cause = f"{ca} has no certificates of authorities in PEM: {fault}"
-        if context is None:
-            raise ValueError(cause) from None
-        log.error("the changed authorities are not used, and those before them stay", extra=fields(cause=cause))
-    _trusted[ca] = stamp, context
-    return context
+    system. Raises: ValueError: no such file, or no certificate in it."""
+    return _authorities(ca).now()
 
 
 class CannotConnect(Exception):

@@ -70,15 +70,18 @@ class _Refused(Exception):
     """Raised in a callback of httptools to stop it. `HttpProtocol._refusal` is the reason."""
 
 
-def protocol_of(edge: Edge, context: ssl.SSLContext | None = None) -> Any:
-    """The class of a server's connections, or what makes them, for uvicorn's option `http`. `context`: of TLS."""
+def protocol_of(edge: Edge, context: Callable[[], ssl.SSLContext] | None = None) -> Any:
+    """The class of a server's connections, or what makes them, for uvicorn's option `http`.
+
+    `context`: gives the context of TLS of the next one.
+    """
     kind = type("HttpProtocol", (HttpProtocol,), {"edge": edge, "workers": Workers(edge.app)})
     if context is None:
         return kind
 
     def begin(server_state: ServerState, **given: Any) -> Handshake:
         make = functools.partial(kind, server_state=server_state, **given)
-        return Handshake(edge, context, server_state.connections, make)
+        return Handshake(edge, context(), server_state.connections, make)
 
     return begin
 

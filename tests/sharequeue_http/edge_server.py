@@ -164,7 +164,7 @@ class EdgeServer:
 
 async def _run(server: EdgeServer, app: App, limits: HttpLimits, connections: int, tls: SSLContext | None) -> None:
     edge = server.edge = Edge(app, limits, connections)
-    http = protocol_of(edge, tls)
+    http = protocol_of(edge, None if tls is None else lambda: tls)
     config = uvicorn.Config(app, http=http, ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1)
     server.server = uvicorn.Server(config)
     server.loop = asyncio.get_running_loop()
