@@ -23,6 +23,7 @@ from sharequeue.stack.system_user import (
     find_programs,
     make_private,
     package_root,
+    private,
     remove_data,
     remove_leftovers,
 )
@@ -202,7 +203,7 @@ class Postgres(Process):
 
 
 def _write_secret(file: Path, text: str) -> None:
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+    with open(file, "w", opener=private) as opened:
         opened.write(text)
 
 

@@ -13,10 +13,10 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from sharequeue.repeats import PART_READY, Tries
-from sharequeue.stack.system_user import EmbeddedError, system_user
+from sharequeue.stack.system_user import EmbeddedError, private, system_user
 
 START_SECONDS: Final = 300
 """After a crash PostgreSQL first replays up to 2 GB of its log. A server that dies is noticed at once."""
@@ -84,11 +84,6 @@ def die_with_parent(signal_number: int) -> Callable[[], None]:
     return prepare
 
 
-def open_log(file: Path) -> IO[bytes]:
-    """Open a log to append to. A new log is readable by its owner alone."""
-    return open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
-
-
 def rotate_log(file: Path, most_bytes: int = MOST_LOG_BYTES) -> None:
     """Keep a log below its limit: move its text to `FILE.1`, which replaces an older one.
 
@@ -99,7 +94,7 @@ def rotate_log(file: Path, most_bytes: int = MOST_LOG_BYTES) -> None:
         return
     older = file.with_name(f"{file.name}.1")
     older.unlink(missing_ok=True)
-    with file.open("rb") as source, open_log(older) as copy:
+    with file.open("rb") as source, open(older, "wb", opener=private) as copy:
         shutil.copyfileobj(source, copy)
     os.truncate(file, 0)
 
@@ -142,7 +137,7 @@ class Process:
         env: Mapping[str, str] | None = None,
     ) -> None:
         """Start it. It enters `cwd` before it changes its user, so its user need not be able to reach `cwd`."""
-        with open_log(self.log_file) as log, signals_held():
+        with open(self.log_file, "ab", opener=private) as log, signals_held():
             self._log_start = log.tell()
             self.process = self.popen(
                 command,

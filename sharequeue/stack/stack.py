@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import secrets
@@ -15,7 +14,7 @@ import urllib.error
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sharequeue.access_store import new_key, store_key
 from sharequeue.protocol.access.keys import parse_key
@@ -26,7 +25,7 @@ from sharequeue.stack.open_url import opener
 from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.process import Process, free_port
 from sharequeue.stack.redis import Redis
-from sharequeue.stack.system_user import EmbeddedError, make_private
+from sharequeue.stack.system_user import EmbeddedError, locked, make_private, open_lock, private
 
 ADMIN: Final = "User:admin"
 READY_SECONDS: Final = 180
@@ -182,7 +181,7 @@ class Stack:
         self._settings = settings or {}
         self._temporary = temporary
         self._tell = tell
-        self._locks: list[IO[str]] = []
+        self._locks = contextlib.ExitStack()
         self._fates: defaultdict[str, Fate] = defaultdict(Fate)
         self.postgres: Postgres | None = None
         self.redis: Redis | None = None
@@ -214,9 +213,8 @@ class Stack:
 
         Returns: open files that every process of this stack inherits; the second lock is held while any of them runs.
         """
-        own = _open_lock(self._data_dir / "lock")
-        self._locks.append(own)
-        if not _locked(own):
+        own = self._locks.enter_context(open_lock(self._data_dir / "lock"))
+        if not locked(own):
             own.seek(0)
             process = own.read().strip() or "unknown"
             raise StackError(
@@ -225,12 +223,11 @@ class Stack:
         own.truncate(0)
         own.write(f"{os.getpid()}\n")
         own.flush()
-        processes = _open_lock(self._data_dir / "processes.lock")
-        self._locks.append(processes)
+        processes = self._locks.enter_context(open_lock(self._data_dir / "processes.lock"))
         tries = Tries(PART_READY, EARLIER_SECONDS)
-        if not _locked(processes):
+        if not locked(processes):
             self._tell("waiting for the processes of an earlier stack to end")
-        while not _locked(processes):
+        while not locked(processes):
             if not tries.rest():
                 raise StackError(f"processes of an earlier stack on {self._data_dir} still run; end them first")
         return [processes.fileno()]
@@ -299,7 +296,7 @@ class Stack:
         file = self._data_dir / name
         if not file.exists():
             partial = file.with_suffix(".partial")
-            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+            with open(partial, "w", opener=private) as opened:
                 opened.write(new or secrets.token_hex(24))
             partial.rename(file)
         return file.read_text().strip()
@@ -439,9 +436,7 @@ class Stack:
         for store in (self.redis, self.postgres):
             if store is not None:
                 store.stop()
-        for lock in self._locks:
-            lock.close()
-        self._locks.clear()
+        self._locks.close()
 
 
 @contextlib.contextmanager
@@ -456,17 +451,3 @@ def temporary_stack(data_dir: Path, **options: Any) -> Iterator[Stack]:
         stack.stop()
         if stack.postgres is not None:
             stack.postgres.remove()
-
-
-def _open_lock(file: Path) -> IO[str]:
-    """A file to lock. Others could lock it if they could open it."""
-    return open(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+")
-
-
-def _locked(file: IO[str]) -> bool:
-    """Lock a file for as long as it is open in any process. Returns: whether nobody else has."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

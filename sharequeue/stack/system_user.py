@@ -26,7 +26,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from sharequeue.repeats import PART_READY, Tries
 
@@ -70,6 +70,25 @@ def make_private(directory: Path) -> None:
     if os.geteuid() == 0:
         os.chown(directory, -1, pwd.getpwnam(system_user()).pw_gid)
         directory.chmod(0o710)
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file that no other user can open: an opener. A new file is so, an older one stays as it is."""
+    return os.open(path, flags, 0o600)
+
+
+def open_lock(file: Path) -> IO[str]:
+    """A file to lock. Others could lock it if they could open it."""
+    return open(file, "a+", opener=private)
+
+
+def locked(file: IO[str]) -> bool:
+    """Lock a file for as long as it is open in any process. Returns: whether nobody else has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def package_root(distribution: str) -> Path:
@@ -189,9 +208,7 @@ def _is_left(folder: Path) -> bool:
     except FileNotFoundError:
         return not any(folder.iterdir())
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not locked(lock):
             return False
         note = lock.read()
     if COPY.fullmatch(folder.name) or note == TEMPORARY:
@@ -207,19 +224,13 @@ def _changing_home() -> Iterator[None]:
     if not HOME.exists():
         HOME.mkdir(parents=True, exist_ok=True)
         HOME.chmod(0o755)
-    with open(
-        os.open(HOME / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    ) as lock:  # others could hold it if they could open it
+    with open_lock(HOME / "lock") as lock:
         tries = Tries(PART_READY, BUSY_SECONDS)
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not tries.rest():
-                    raise EmbeddedError(
-                        f"another process has held {HOME / 'lock'} for {BUSY_SECONDS} s: end it, then try again"
-                    ) from None
+        while not locked(lock):
+            if not tries.rest():
+                raise EmbeddedError(
+                    f"another process has held {HOME / 'lock'} for {BUSY_SECONDS} s: end it, then try again"
+                )
         yield
 
 

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from sharequeue.stack.process import open_log, rotate_log
+from sharequeue.stack.process import rotate_log
 
 
 def test_a_log_above_its_limit_begins_again_and_one_older_log_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "gateway.log"
-    with open_log(file) as log:
+    with file.open("ab") as log:
         for round_ in ("first", "second"):
             log.write(f"{round_}\n".encode() * 200)
             log.flush()
