@@ -14,7 +14,7 @@ import msgspec
 from sharequeue.access_store import act
 from sharequeue.cli.commands import complain
 from sharequeue.cli.extras import extra
-from sharequeue.cli.output import REFUSED, Gateway, json_option, run, url_option
+from sharequeue.cli.output import REFUSED, Gateway, asks_gateway
 from sharequeue_http.forms import mistakes
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.codec import encode
@@ -51,12 +51,12 @@ def in_place(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., An
     """A command with --url, --database-url and --json, whose work gets them as a `Place`."""
 
     @functools.wraps(work)
-    async def command(*arguments: Any, url: str, database_url: str | None, as_json: bool, **options: Any) -> None:
+    async def command(*arguments: Any, gateway: Gateway, database_url: str | None, **options: Any) -> None:
         if database_url == FROM_ENVIRONMENT:
             database_url = os.environ.get("DATABASE_URL")
             if not database_url:
                 raise click.UsageError("--database-url without a value needs the environment variable DATABASE_URL")
-        await work(*arguments, place=Place(url, as_json, database_url), **options)
+        await work(*arguments, place=Place(gateway.url, gateway.as_json, database_url), **options)
 
     option = click.option(
         "--database-url",
@@ -65,7 +65,7 @@ def in_place(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., An
         metavar="[URL]",
         help="work on the database itself, not through the gateway; without a URL: DATABASE_URL has it",
     )
-    return option(url_option(json_option(run(command))))
+    return option(asks_gateway(command))
 
 
 def message(kind: type[M], **members: Any) -> M:

@@ -57,16 +57,15 @@ def _checked_url(context: click.Context, option: click.Parameter, url: str) -> s
     return url
 
 
-def url_option(command: Command) -> Command:
-    return click.option(
-        "--url",
-        envvar="SHAREQUEUE_URL",
-        callback=_checked_url,
-        default=GATEWAY,
-        show_default=True,
-        show_envvar=True,
-        help="the gateway",
-    )(command)
+url_option: Final = click.option(
+    "--url",
+    envvar="SHAREQUEUE_URL",
+    callback=_checked_url,
+    default=GATEWAY,
+    show_default=True,
+    show_envvar=True,
+    help="the gateway",
+)
 
 
 def json_option(command: Command) -> Command:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from alembic import command, op
 from alembic.config import Config
@@ -56,7 +56,8 @@ def upgrade(database_url: str, chains: Sequence[str] = CHAINS) -> list[Upgraded]
 async def upgrade_async(database_url: str, chains: Sequence[str] = CHAINS) -> list[Upgraded]:
     """As `upgrade`, from a running event loop."""
     # asyncpg reads the URL, as in the services: SQLAlchemy knows fewer options of it.
-    engine = create_async_engine("postgresql+asyncpg://", async_creator=partial(_connect, database_url))
+    connect = partial(postgres_connection.connect, database_url, "sharequeue-migrate", NO_TIMEOUT)
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect)
     upgraded = []
     try:
         async with engine.connect() as connection, engine.connect():  # the second one shows how a pooler lends them
@@ -68,10 +69,6 @@ async def upgrade_async(database_url: str, chains: Sequence[str] = CHAINS) -> li
     finally:
         await engine.dispose()
     return upgraded
-
-
-async def _connect(database_url: str) -> Any:
-    return await postgres_connection.connect(database_url, "sharequeue-migrate", NO_TIMEOUT)
 
 
 def _config(chain: str) -> Config:

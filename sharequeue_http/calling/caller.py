@@ -256,16 +256,12 @@ def _context_headers() -> dict[str, str]:
     return headers
 
 
-def _seconds(retry_after: str | None) -> float | None:
-    return None if retry_after is None else whole_number(retry_after, LONGEST_RETRY_S)
-
-
 def error_of_answer(body: bytes, status: int, headers: Mapping[str, str], answered: str) -> ApiError:
     """The exception for an answer that is not a success: a problem document of a service, or what a proxy has sent.
 
     `answered`: says where it came from, and to which call.
     """
-    retry_after_s = _seconds(headers.get("retry-after")) if status == 429 else None
+    retry_after_s = whole_number(headers.get("retry-after", ""), LONGEST_RETRY_S) if status == 429 else None
     try:
         problem = msgspec.json.decode(body)
         error = KNOWN.by_code[problem["code"]]
