@@ -19,7 +19,6 @@ from sharequeue_coordinator.groups.member_sessions import MemberSessions
 from sharequeue_coordinator.groups.members import Members
 from sharequeue_coordinator.groups.registry import GroupRegistry
 from sharequeue_coordinator.groups.share_states import ShareStates
-from sharequeue_coordinator.groups.summaries import Summaries
 from sharequeue_coordinator.groups.totals import Totals
 from sharequeue_coordinator.metadata.access import AccessAdmin
 from sharequeue_coordinator.metadata.metadata import Metadata
@@ -81,11 +80,10 @@ class GroupCoordinator:
             initialize_retry_interval_ms=settings.initialize_retry_interval_ms,
             totals=totals,
         )
-        states = ShareStates(share_coordinators)
+        self.states = states = ShareStates(share_coordinators)
         self.initializer = Initializer(database, self.metadata, self.groups, states)
         self.members = Members(database, self.metadata, self.groups, self.initializer, clock)
         self.sessions = MemberSessions(database, self.metadata, self.groups, totals, clock)
-        self.summaries = Summaries(self.metadata, self.groups, states)
         self.group_configs = GroupConfigs(database, self.metadata, self.groups, service)
         self.group_admin = GroupAdmin(
             self.metadata,

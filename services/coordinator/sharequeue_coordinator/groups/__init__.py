@@ -12,6 +12,6 @@ group is dropped, and loaded again by its next use.
                             `deciding`: one event at a time, from the decision to `apply`; taken last
 
 `registry.py` is this loop. Above it: `members.py` (heartbeats), `member_sessions.py` (their timeouts), `initializer.py`
-(two stages), `summaries.py`, `configs.py`, `admin.py` (delete, reset, forget a topic), `empty_groups.py` (deletes those
-that nobody uses). Called by `http/`.
+(two stages), `configs.py`, `admin.py` (delete, reset, forget a topic), `empty_groups.py` (deletes those that nobody
+uses). Called by `http/`.
 """

@@ -1,11 +1,12 @@
 """The calls that gateways and share coordinators make on their own behalf: metadata, generations, initialisation."""
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import checked_group_id
+from sharequeue.protocol.errors import GroupIdNotFound, checked_group_id
 from sharequeue.protocol.messages import cluster as messages
 from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.groups.share_states import failed_partitions
+from sharequeue_coordinator.share_group.machine import ShareGroup
 from sharequeue_http.application.endpoint import Call, Handler
 from sharequeue_http.forms.api import Api
 
@@ -16,7 +17,8 @@ class MetadataApi:
         self._gateways = coordinator.metadata.gateways
         self._initializer = coordinator.initializer
         self._configs = coordinator.group_configs
-        self._summaries = coordinator.summaries
+        self._groups = coordinator.groups
+        self._states = coordinator.states
 
     def calls(self) -> list[tuple[Api, Handler]]:
         return [
@@ -84,7 +86,42 @@ class MetadataApi:
         )
 
     async def group_summary(self, call: Call) -> messages.GroupSummaryResponse:
-        return await self._summaries.summary(checked_group_id(call.path["group"]), call.request)
+        """Start offset, leader epoch and count of a group's share-partitions, in pages by topic name and partition."""
+        group_id = checked_group_id(call.path["group"])
+        machine = (await self._groups.find(group_id)).machine
+        if not machine.exists:
+            raise GroupIdNotFound(f"there is no group {group_id!r}")
+        wanted, more = self._page(machine, call.request)
+        summaries = []
+        for topic_id, partitions in (await self._states.summaries(group_id, wanted)).items():
+            row = self._metadata.by_id.get(topic_id)
+            if row is not None:
+                summaries.append(messages.GroupTopicSummary(topic=row.name, topic_id=topic_id, partitions=partitions))
+        return messages.GroupSummaryResponse(topics=sorted(summaries, key=lambda summary: summary.topic), more=more)
+
+    def _page(self, machine: ShareGroup, query: messages.GroupSummaryQuery) -> tuple[dict[str, list[int]], bool]:
+        """The partitions of the page by topic id, and whether more follow."""
+        by_name = {
+            row.name: (topic_id, topic.initialized)
+            for topic_id, topic in machine.topics.items()
+            if topic.initialized
+            and (row := self._metadata.by_id.get(topic_id)) is not None
+            and query.topic in (None, row.name)
+        }
+        wanted: dict[str, list[int]] = {}
+        more = False
+        room = query.limit
+        for name in sorted(name for name in by_name if name >= query.after_topic):
+            topic_id, initialized = by_name[name]
+            after = query.after_partition if name == query.after_topic else -1
+            following = sorted(partition for partition in initialized if partition > after)
+            taken = following if room is None else following[:room]
+            if taken:
+                wanted[topic_id] = taken
+            more = more or len(taken) < len(following)
+            if room is not None:
+                room -= len(taken)
+        return wanted, more
 
 
 def _gateway_of(request: messages.RegisterGatewayRequest | messages.RenewGatewayRequest) -> messages.Gateway:
