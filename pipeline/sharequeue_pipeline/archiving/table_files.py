@@ -87,8 +87,9 @@ class _File:
 
     def add(self, batch: Any) -> None:
         self._writer.write_batch(batch)
+        times = batch.column("timestamp").cast(_MS, safe=False).view(pa.int64())
         self._records += batch.num_rows
-        for column, found in ((batch.column("offset"), self._offsets), (_in_ms(batch), self._times)):
+        for column, found in ((batch.column("offset"), self._offsets), (times, self._times)):
             ends = pc.min_max(column)
             found[:] = [min([ends["min"].as_py(), *found[:1]]), max([ends["max"].as_py(), *found[1:]])]
 
@@ -115,10 +116,6 @@ class _File:
         self._writer.close()
         with contextlib.suppress(OSError):
             self._files.delete_file(self._path)
-
-
-def _in_ms(batch: Any) -> Any:
-    return batch.column("timestamp").cast(_MS, safe=False).view(pa.int64())
 
 
 def file_system(uri: str) -> tuple[Any, str]:

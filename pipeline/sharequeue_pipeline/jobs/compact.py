@@ -75,12 +75,6 @@ def list_batches(gateway: OperatorClient, topic: TopicDescription, now_ms: int) 
     return listings
 
 
-def oldest_starts(gateway: OperatorClient, topic: TopicDescription) -> dict[int, int]:
-    """By partition: the offset below which every group has finished all records."""
-    starts = gateway.start_offsets(topic.name, topic.topic_id)
-    return {partition: min(groups.values()) for partition, groups in starts.items()}
-
-
 def removable(records: DataFrame, expired_before_ms: int, starts: dict[int, int]) -> DataFrame:
     """The records to remove: (partition, offset, tombstone). Records without a key stay.
 
@@ -234,7 +228,10 @@ class Compactor:
         }
         records = self._spark.read.format("sharequeue").options(**options).load()
         expired_before_ms = self._now_ms - int(self._topic.config["delete.retention.ms"])
-        return removable(records, expired_before_ms, oldest_starts(self._gateway, self._topic))
+        finished = self._gateway.start_offsets(self._topic.name, self._topic.topic_id)
+        return removable(
+            records, expired_before_ms, {place: min(groups.values()) for place, groups in finished.items()}
+        )
 
     def _replace(self, gone: DataFrame, tombstones: bool) -> dict[tuple[int, bool], int]:
         """Remove records from their batches. Returns: how many, by (partition, tombstones)."""

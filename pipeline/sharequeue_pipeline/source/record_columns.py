@@ -86,12 +86,9 @@ class RecordColumns:
         if isinstance(self._value, RegistryColumn):
             columns[RESCUED] = pa.array([self._value.rests.get(place) for place in range(rows)], pa.string())
             self.rescued += len(self._value.rests)
-        arrays = [_cast(columns[field.name], field.type) for field in self.arrow_schema]
+        found = ((columns[field.name], field.type) for field in self.arrow_schema)
+        arrays = [array if array.type == wanted else array.cast(wanted) for array, wanted in found]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
-
-
-def _cast(array: Any, wanted: Any) -> Any:
-    return array if array.type == wanted else array.cast(wanted)
 
 
 def _text(values: Any) -> Any:
