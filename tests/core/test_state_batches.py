@@ -139,6 +139,7 @@ def test_each_offset_has_the_highest_batch_that_covered_it(
 def test_the_result_is_ascending_disjoint_and_shortest(
     so_far: list[StateBatch], new: list[StateBatch], start: int
 ) -> None:
+    """With the highest batch at each offset there is one such list: the order of the writes makes no other."""
     both = combined(so_far, new, start)
     assert all(batch.first_offset <= batch.last_offset for batch in both)
     assert len(both) <= max(2 * (len(so_far) + len(new)) - 1, 0)
@@ -146,18 +147,3 @@ def test_the_result_is_ascending_disjoint_and_shortest(
         assert left.last_offset < right.first_offset
         same = (left.delivery_state, left.delivery_count) == (right.delivery_state, right.delivery_count)
         assert not (same and left.last_offset + 1 == right.first_offset)
-
-
-@given(state_batches, state_batches, start_offsets)
-def test_the_order_of_the_lists_does_not_matter(so_far: list[StateBatch], new: list[StateBatch], start: int) -> None:
-    both = combined(so_far, new, start)
-    assert combined(new, so_far, start) == both
-    assert combined(so_far[::-1], new[::-1], start) == both
-    assert combined(both, [], start) == both
-    assert combined(both, new, start) == both
-
-
-@given(state_batches, state_batches, state_batches)
-def test_combine_is_associative(first: list[StateBatch], second: list[StateBatch], third: list[StateBatch]) -> None:
-    left = combined(combined(first, second, -1), third, -1)
-    assert left == combined(first, combined(second, third, -1), -1)

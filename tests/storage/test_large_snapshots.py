@@ -94,21 +94,3 @@ async def test_a_cold_large_state_gets_a_snapshot(database_url: str) -> None:
             assert before is not None
             assert after is not None
             assert after.batches == before.batches
-
-
-async def test_a_missing_part_is_damage_that_is_named(database_url: str) -> None:
-    key = new_key()
-    async with session(database_url) as admin:
-        async with running(database_url, limit=2) as coordinator:
-            await coordinator.init(key, 9)
-            await release(coordinator, key, 3000)
-            assert await accept(coordinator, key, 7000) == 0
-            assert await accept(coordinator, key, 7002) == 0
-        await admin.execute(
-            "DELETE FROM share_state.share_records WHERE seq = (SELECT max(seq) FROM share_state.share_records)"
-        )
-        async with running(database_url) as again:
-            refused = await again.read(key, 9)
-            assert refused.error_code == -1
-            assert "6 parts belong to it" in (refused.error_message or "")
-            assert await again.delete(key) == 0
