@@ -110,39 +110,32 @@ class Initializer:
 
     # For heartbeats
 
-    async def begin_behind(self, group: OwnedGroup, changes: Changes) -> None:
-        """Start the second stage after a heartbeat, and return. Takes the group's `lock` now if it is free.
+    def begin_behind(self, group: OwnedGroup, changes: Changes) -> None:
+        """Start the second stage after a heartbeat.
 
         One group at a time asks for many share-partitions. A group that waits for that leaves its `lock` to others.
         """
-        if sum(len(each.partitions) for each in changes.initializations) > AT_ONCE:
-            if group.group_id not in self._waiting:
-                self._waiting.add(group.group_id)
-                background.start(self._tasks, self._ask_in_turn(group, changes))
-        else:
-            background.start(self._tasks, self._ask_behind(group, changes, locked=await _taken_if_free(group.lock)))
+        if sum(len(each.partitions) for each in changes.initializations) <= AT_ONCE:
+            background.start(self._tasks, self._ask_behind(group, changes))
+        elif group.group_id not in self._waiting:
+            self._waiting.add(group.group_id)
+            background.start(self._tasks, self._ask_in_turn(group, changes))
 
     async def _ask_in_turn(self, group: OwnedGroup, changes: Changes) -> None:
         try:
             async with self._in_turn:
-                if await _taken_if_free(group.lock):  # otherwise a later heartbeat tries again
-                    await self._ask_behind(group, changes, locked=True)
+                if not group.lock.locked():  # otherwise a later heartbeat tries again
+                    await self._ask_behind(group, changes)
         finally:
             self._waiting.discard(group.group_id)
 
-    async def _ask_behind(self, group: OwnedGroup, changes: Changes, *, locked: bool) -> None:
-        """`locked`: the group's `lock` was taken for this."""
+    async def _ask_behind(self, group: OwnedGroup, changes: Changes) -> None:
         try:
             with self._database.fenced(group.group_id):
-                if not locked:
-                    await group.lock.acquire()
-                    locked = True
-                failure = await self._ask(group, changes) if self._groups.is_current(group) else None
+                async with group.lock:
+                    failure = await self._ask(group, changes) if self._groups.is_current(group) else None
         except ApiError as error:
             failure = error
-        finally:
-            if locked:
-                group.lock.release()
         if failure is not None:
             log.warning(
                 "share-partitions could not be initialised; a later heartbeat tries again",
@@ -152,11 +145,3 @@ class Initializer:
 
 def no_partition(topic_id: str, partition: int) -> UnknownTopicOrPartition:
     return UnknownTopicOrPartition(f"there is no partition {partition} of topic id {topic_id}")
-
-
-async def _taken_if_free(lock: asyncio.Lock) -> bool:
-    """Take the lock if it is free, without giving another task its turn. Returns: whether it was free."""
-    if lock.locked():
-        return False
-    await lock.acquire()
-    return True

@@ -42,7 +42,7 @@ class Members:
             group = await self._groups.get(group_id, fence, create=True)
             decision = await self._groups.decide(group, event)
             if decision.initializations:
-                await self._initializer.begin_behind(group, decision)
+                self._initializer.begin_behind(group, decision)
         return decision.answer
 
     async def leave(self, group_id: str, member_id: str) -> None:
