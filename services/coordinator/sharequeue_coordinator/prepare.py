@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sharequeue import postgres_connection
 from sharequeue.clock import Clock
-from sharequeue.ownership.endpoints import coordinator_operations
+from sharequeue.ownership.endpoints import coordinator_operations, serve_shards
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.ownership.share_state_client import ShareStateClient
@@ -16,11 +16,16 @@ from sharequeue.service.kafka_settings import kafka_settings
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.service import Service
 from sharequeue.service.time_line import TimeLine
+from sharequeue_coordinator import metrics
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.database import TRY_WRITE, Database
-from sharequeue_coordinator.http.app import create_group_coordinator_app
+from sharequeue_coordinator.http.access_api import access_calls
+from sharequeue_coordinator.http.groups_api import GroupsApi
+from sharequeue_coordinator.http.metadata_api import MetadataApi
+from sharequeue_coordinator.http.topics_api import TopicsApi
 from sharequeue_coordinator.metadata.store import CHANGES_CHANNEL
 from sharequeue_coordinator.settings import Settings
+from sharequeue_http.application.app import create_app, serve
 
 if TYPE_CHECKING:
     from sharequeue_kafka.cluster import KafkaCluster
@@ -66,7 +71,17 @@ async def prepare(settings: Settings) -> Service:
     ownership.listen(CHANGES_CHANNEL, coordinator.metadata.look)
     await coordinator.metadata.load()
     await ownership.start(coordinator)
-    app = create_group_coordinator_app(coordinator, ownership, cluster_token=settings.cluster_token)
+    metrics.TOPICS.set_function(lambda: len(coordinator.metadata.by_name))
+    metrics.METADATA_VERSION.set_function(lambda: coordinator.metadata.feed.version)
+    app = create_app("sharequeue group coordinator", "Topics, group settings, initialisation of share-partitions.")
+    for api, handler in (
+        *TopicsApi(coordinator).calls(),
+        *GroupsApi(coordinator).calls(),
+        *MetadataApi(coordinator).calls(),
+        *access_calls(coordinator.access),
+    ):
+        serve(app, api, handler, cluster_token=settings.cluster_token, protect=True)
+    serve_shards(app, ownership, cluster_token=settings.cluster_token)
 
     async def stop() -> None:
         await coordinator.metadata.feed.finish()

@@ -6,15 +6,15 @@ from typing import Any, Final
 from sharequeue import postgres_connection
 from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
-from sharequeue.ownership.endpoints import coordinator_operations
+from sharequeue.ownership.endpoints import coordinator_operations, serve_shards
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.service import Service
 from sharequeue.service.time_line import TimeLine
+from sharequeue_http.application.app import create_app, serve
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
-from sharequeue_share_coordinator.http.app import create_share_coordinator_app
 from sharequeue_share_coordinator.http.state_api import ShareStateApi
 from sharequeue_share_coordinator.partition_counts import PartitionCounts
 from sharequeue_share_coordinator.settings import Settings
@@ -70,11 +70,10 @@ async def prepare(settings: Settings) -> Service:
     group_coordinators = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
     partition_counts = PartitionCounts(group_coordinators)
     await ownership.start(ShardChanges(coordinator, partition_counts))
-    app = create_share_coordinator_app(
-        ShareStateApi(coordinator, housekeeping, partition_counts, clock),
-        ownership,
-        cluster_token=settings.cluster_token,
-    )
+    app = create_app("sharequeue share coordinator", "Keeps the state of share-partitions.")
+    for api, handler in ShareStateApi(coordinator, housekeeping, partition_counts, clock).calls():
+        serve(app, api, handler, cluster_token=settings.cluster_token)
+    serve_shards(app, ownership, cluster_token=settings.cluster_token)
 
     async def close() -> None:
         await ownership.close()
