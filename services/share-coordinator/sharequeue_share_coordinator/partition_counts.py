@@ -65,10 +65,7 @@ class PartitionCounts:
 
     def fault(self, topic_id: str, partition: int, unreachable: str | None) -> Decision | None:
         """The refusal of a partition that does not exist, or about which nothing could be learned; else None.
-
-        Args:
-            unreachable: what `learn` returned.
-        """
+        `unreachable`: what `learn` returned."""
         known = self._counts.get(topic_id)
         if known is not None and partition < known:
             return None

@@ -36,10 +36,8 @@ class Initializer:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def initialize(self, group_id: str, asked: Mapping[str, Sequence[int]]) -> dict[tuple[str, int], ApiError]:
-        """Make sure that share-partitions are initialised. The first ones create the group.
+        """Make sure that share-partitions are initialised. The first ones create the group. `asked`: by topic id.
 
-        Args:
-            asked: partitions by topic id.
         Returns: those that are not.
         """
         machine = (await self._groups.find(group_id)).machine

@@ -220,10 +220,8 @@ def _hand_out(
     sharing: int,
     short: deque[int],
 ) -> Iterator[int]:
-    """Walk the partitions once, and give each to members that need more, in turn.
+    """Walk the partitions once, and give each to members that need more, in turn. `short`: these members.
 
-    Args:
-        short: the members that need more.
     Yields: a partition that still lacks a member, because all members that need more hold it already; once per member.
     """
     for partition, holders in shared.items():

@@ -55,10 +55,7 @@ def missing(
     known: Mapping[str, GroupTopic], asked: Mapping[str, Iterable[int]], state_epoch: int
 ) -> list[Initialization]:
     """Return the given share-partitions that are not initialised yet.
-
-    Args:
-        state_epoch: of those that are not being initialised either.
-    """
+    `state_epoch`: of those that are not being initialised either."""
     wanted: dict[tuple[str, int, int], list[int]] = {}
     for topic_id, partitions in asked.items():
         topic = known.get(topic_id, GroupTopic())
@@ -73,10 +70,8 @@ def missing(
 def begin(
     known: Mapping[str, GroupTopic], initializations: Iterable[Initialization], partition_counts: Mapping[str, int]
 ) -> dict[str, GroupTopic]:
-    """The first stage.
+    """The first stage. `partition_counts`: how many partitions these topics have now.
 
-    Args:
-        partition_counts: how many partitions these topics have now.
     Returns: the topics that change, to persist before the share coordinator is asked.
     """
     begun: dict[str, GroupTopic] = {}

@@ -164,10 +164,7 @@ def with_update(state: KeyState, row: Row, size: int = 0, *, in_place: bool = Fa
 
 def _check(row: Row, known: int) -> None:
     """Raises: ValueError: batches of a stored row are out of order, or name a text that is not there.
-
-    Args:
-        known: the number of texts in front of those of the row.
-    """
+    `known`: the number of texts in front of those of the row."""
     place = unnamed_text(row.batches, known + len(row.texts))
     if place is not None:
         raise ValueError(f"a batch names the text {place} of {known + len(row.texts)}")

@@ -60,10 +60,7 @@ def done(partition: int) -> PartitionStateResult:
 
 def not_served(partition: int, cause: ApiError | None) -> PartitionStateResult:
     """The result of a share-partition that is not served.
-
-    Args:
-        cause: why its shard is not served. None: the shard was lost and taken back while the state was being loaded.
-    """
+    `cause`: why; None: its shard was lost and taken back while the state was being loaded."""
     if cause is not None:
         return fault(partition, cause, cause.detail).result
     return fault(partition, CoordinatorLoadInProgress, "the share-partition is being handed over").result
