@@ -10,9 +10,12 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import types as spark
 
 from sharequeue.protocol.messages.topics import TopicDescription
@@ -21,9 +24,6 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.options import REGISTRY_FORMATS, SourceOptions
 from sharequeue_pipeline.ranges import Range
 from sharequeue_pipeline.source.schema import RESCUED, arrow_schema, value_type
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 
@@ -74,17 +74,16 @@ class TopicTable:
         self._options = options
         typed = options.value_format in REGISTRY_FORMATS
         self._schema = table_schema(options.key_format, value_type(options), typed=typed)
-        self._delta = _library()
         self._table = self._opened()
         self._take_columns(merge)
 
-    def _opened(self) -> "DeltaTable":
-        columns = self._delta.Schema.from_arrow(arrow_schema(self._schema).append(pa.field(DATE, pa.date32())))
+    def _opened(self) -> DeltaTable:
+        columns = Schema.from_arrow(arrow_schema(self._schema).append(pa.field(DATE, pa.date32())))
         try:
-            if not self._delta.DeltaTable.is_deltatable(self.uri):
+            if not DeltaTable.is_deltatable(self.uri):
                 return self._create(columns)
-            table: DeltaTable = self._delta.DeltaTable(self.uri)
-        except (self._delta.exceptions.DeltaError, OSError, ValueError) as fault:
+            table = DeltaTable(self.uri)
+        except (DeltaError, OSError, ValueError) as fault:
             raise PipelineError(f"the table at {self.uri} cannot be opened: {fault}") from None
         if all(table.transaction_version(self._transaction(each.partition)) is None for each in self._topic.partitions):
             raise PipelineError(
@@ -124,26 +123,25 @@ class TopicTable:
     def _widen(self, columns: spark.StructType) -> None:
         """Add what the columns have and the table lacks, and note from which offsets on it has it."""
         noted = [
-            self._delta.Transaction(self._columns(each.partition), self.next_offset(each.partition))
+            Transaction(self._columns(each.partition), self.next_offset(each.partition))
             for each in self._topic.partitions
         ]
         with self._committing():
             self._table.alter.add_columns(
-                self._delta.Schema.from_arrow(arrow_schema(columns)).fields,
-                commit_properties=self._delta.CommitProperties(app_transactions=noted),
+                Schema.from_arrow(arrow_schema(columns)).fields,
+                commit_properties=CommitProperties(app_transactions=noted),
             )
 
-    def _create(self, columns: Any) -> "DeltaTable":
-        begun = [self._delta.Transaction(self._transaction(each.partition), 0) for each in self._topic.partitions]
-        table: DeltaTable = self._delta.DeltaTable.create(
+    def _create(self, columns: Any) -> DeltaTable:
+        begun = [Transaction(self._transaction(each.partition), 0) for each in self._topic.partitions]
+        return DeltaTable.create(
             self.uri,
             schema=columns,
             mode="error",
             partition_by=[DATE],
             description=f"records of the topic {self._topic.name}",
-            commit_properties=self._delta.CommitProperties(app_transactions=begun),
+            commit_properties=CommitProperties(app_transactions=begun),
         )
-        return table
 
     def _transaction(self, partition: int) -> str:
         return f"sharequeue/{self._topic.topic_id}/{partition}"
@@ -199,8 +197,8 @@ class TopicTable:
         Raises: PipelineError: another run has archived the same partitions since the table was opened.
         """
         now_ms = int(time.time() * 1000)
-        actions = [
-            self._delta.transaction.AddAction(
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(
                 path=file.path,
                 size=file.size,
                 partition_values={DATE: file.date},
@@ -216,10 +214,10 @@ class TopicTable:
                 mode="append",
                 schema=self._table.schema(),
                 partition_by=self._table.metadata().partition_columns,
-                commit_properties=self._delta.CommitProperties(
+                commit_properties=CommitProperties(
                     custom_metadata={"sharequeue": json.dumps(note)},
                     app_transactions=[
-                        self._delta.Transaction(self._transaction(partition), next_offset)
+                        Transaction(self._transaction(partition), next_offset)
                         for partition, next_offset in reached.items()
                     ],
                 ),
@@ -230,11 +228,9 @@ class TopicTable:
     def _committing(self) -> Iterator[None]:
         try:
             yield
-        except self._delta.exceptions.CommitFailedError as fault:
-            if "oncurrent" in str(fault):
+        except (DeltaError, OSError) as fault:
+            if isinstance(fault, CommitFailedError) and "oncurrent" in str(fault):
                 raise PipelineError(f"another run writes {self._topic.name} to {self.uri}") from None
-            raise PipelineError(f"the table at {self.uri} took no commit: {fault}") from None
-        except (self._delta.exceptions.DeltaError, OSError) as fault:
             raise PipelineError(f"the table at {self.uri} took no commit: {fault}") from None
 
 
@@ -242,18 +238,6 @@ def _fixed(columns: spark.StructType) -> dict[str, str]:
     """The columns that never change, with their types. A struct of values may get fields."""
     texts = {each.name: each.dataType.simpleString() for each in columns if each.name != RESCUED}
     return {**texts, "value": texts["value"].partition("<")[0]}
-
-
-def _library() -> Any:
-    try:
-        import deltalake  # noqa: PLC0415 - tasks import this module, and need no table
-        import deltalake.exceptions  # noqa: PLC0415
-        import deltalake.transaction  # noqa: PLC0415
-    except ImportError:
-        raise PipelineError(
-            "a Delta table needs the package deltalake: install sharequeue with its extra [spark]"
-        ) from None
-    return deltalake
 
 
 def _stats(file: TableFile) -> Mapping[str, Any]:
