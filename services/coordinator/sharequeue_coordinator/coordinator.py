@@ -48,38 +48,16 @@ class GroupCoordinator:
         kafka: "KafkaCluster | None" = None,
     ) -> None:
         """`kafka`: the cluster whose topics these are."""
-        service, cluster_token = settings.service_config(), settings.cluster_token
+        service = settings.service_config()
         self._database = database
         self.health = database.health
         self.query = database.query
-        self.metadata = Metadata(
-            database,
-            clock,
-            gateway_lease_ms=settings.gateway_lease_ms,
-            kafka_defaults=settings.kafka_defaults or kafka is not None,
-            topic_gone=self._forget_topic,
-        )
+        self.metadata = Metadata(database, clock, settings, topic_gone=self._forget_topic)
         rooms = TopicAdmin if kafka is None else _topics_in(kafka, settings.kafka_topics)
-        self.topics: TopicAdmin = rooms(
-            database,
-            self.metadata,
-            share_coordinators,
-            cluster_token=cluster_token,
-            max_topics=settings.max_topics,
-            max_partitions=settings.max_partitions_per_topic,
-        )
+        self.topics: TopicAdmin = rooms(database, self.metadata, share_coordinators, settings)
         self.access = AccessAdmin(database, self.metadata)
         totals = Totals(settings.max_groups, settings.max_share_partitions)
-        self.groups = GroupRegistry(
-            database,
-            self.metadata,
-            clock,
-            configs=group_configs(service),
-            kafka_defaults=settings.kafka_defaults,
-            max_size=settings.group_max_size,
-            initialize_retry_interval_ms=settings.initialize_retry_interval_ms,
-            totals=totals,
-        )
+        self.groups = GroupRegistry(database, self.metadata, clock, group_configs(service), settings, totals)
         self.states = states = ShareStates(share_coordinators)
         self.initializer = Initializer(database, self.metadata, self.groups, states)
         self.members = Members(database, self.metadata, self.groups, self.initializer, clock)
@@ -90,9 +68,8 @@ class GroupCoordinator:
             self.groups,
             self.initializer,
             states,
-            GatewayCalls(self.metadata.live_gateways, cluster_token=cluster_token),
+            GatewayCalls(self.metadata.live_gateways, cluster_token=settings.cluster_token),
         )
-
         self.empty_groups = EmptyGroups(database, self.group_admin, service.get(EMPTY_RETENTION, -1))
 
     def _forget_topic(self, topic_id: str) -> None:

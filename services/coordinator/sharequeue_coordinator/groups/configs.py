@@ -27,7 +27,7 @@ class GroupConfigs:
         self._database = database
         self._metadata = metadata
         self._groups = groups
-        self._in_force = groups.kafka_defaults, groups.configs
+        self._in_force = groups.service.kafka_defaults, groups.configs
         self._lock = asyncio.Lock()
 
     async def stored(self, group_id: str) -> dict[str, str]:

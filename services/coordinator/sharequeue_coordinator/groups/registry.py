@@ -18,6 +18,7 @@ from sharequeue_coordinator.groups import store
 from sharequeue_coordinator.groups.owned_group import OwnedGroup
 from sharequeue_coordinator.groups.totals import Totals
 from sharequeue_coordinator.metadata.metadata import Metadata
+from sharequeue_coordinator.settings import Settings
 from sharequeue_coordinator.share_group.changes import Changes, GroupSettings
 from sharequeue_coordinator.share_group.machine import ShareGroup
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
@@ -37,9 +38,7 @@ class GroupRegistry:
     _clock: Clock
     configs: Configs
     """The settings of groups, with the defaults and bounds of the service."""
-    kafka_defaults: bool
-    max_size: int
-    initialize_retry_interval_ms: int
+    service: Settings
     totals: Totals
     _groups: dict[str, OwnedGroup] = field(init=False, default_factory=dict)
     _with_members: dict[str, OwnedGroup] = field(init=False, default_factory=dict)
@@ -88,13 +87,13 @@ class GroupRegistry:
         return OwnedGroup(group_id, fence, stored.revision, machine, settings)
 
     def _settings(self, group_id: str, config: Mapping[str, str]) -> GroupSettings:
-        values = share_group_config(group_id, config, self.kafka_defaults, self.configs)
+        values = share_group_config(group_id, config, self.service.kafka_defaults, self.configs)
         return GroupSettings(
-            max_size=self.max_size,
+            max_size=self.service.group_max_size,
             session_timeout_ms=values.session_timeout_ms,
             heartbeat_interval_ms=values.heartbeat_interval_ms,
             assignment_interval_ms=values.assignment_interval_ms,
-            initialize_retry_interval_ms=self.initialize_retry_interval_ms,
+            initialize_retry_interval_ms=self.service.initialize_retry_interval_ms,
         )
 
     async def configure(self, group_id: str, config: Mapping[str, str]) -> None:

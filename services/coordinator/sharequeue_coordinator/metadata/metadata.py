@@ -17,6 +17,7 @@ from sharequeue_coordinator.metadata import store
 from sharequeue_coordinator.metadata.change_feed import MOST_CHANGES, ChangeFeed
 from sharequeue_coordinator.metadata.gateways import Gateways
 from sharequeue_coordinator.metadata.store import TopicRow
+from sharequeue_coordinator.settings import Settings
 
 
 class Metadata:
@@ -30,14 +31,12 @@ class Metadata:
         self,
         database: Database,
         clock: Clock,
-        *,
-        gateway_lease_ms: int,
-        kafka_defaults: bool,
+        settings: Settings,
         topic_gone: Callable[[str], None],
     ) -> None:
         self._database = database
         self._query = database.query
-        self._kafka_defaults = kafka_defaults
+        self._kafka_defaults = settings.kafka_defaults or settings.record_log == "kafka"
         self._topic_gone = topic_gone
         self._catching_up = asyncio.Lock()
         self._leading = asyncio.Lock()
@@ -52,7 +51,7 @@ class Metadata:
         self.feed = ChangeFeed()
         self.ask_for: Callable[[Sequence[str]], Awaitable[None]] | None = None
         """Asks for topics by names that are not known, where topics are made by other means, too."""
-        self.gateways = Gateways(database.query, self.lead, database.leads, clock, lease_ms=gateway_lease_ms)
+        self.gateways = Gateways(database.query, self.lead, database.leads, clock, settings.gateway_lease_ms)
 
     # Learning
 

@@ -18,6 +18,7 @@ from sharequeue_coordinator.database import Database, Fence
 from sharequeue_coordinator.metadata import store, topic_rules
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.store import TopicRow
+from sharequeue_coordinator.settings import Settings
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, Throttled
 from sharequeue_http.log import fields
@@ -38,17 +39,14 @@ class TopicAdmin:
         database: Database,
         metadata: Metadata,
         share_coordinators: ShareStateClient,
-        *,
-        cluster_token: str,
-        max_topics: int,
-        max_partitions: int,
+        settings: Settings,
     ) -> None:
         self._query = database.query
         self._metadata = metadata
         self._share_coordinators = share_coordinators
-        self._cluster_token = cluster_token
-        self._max_topics = max_topics
-        self._max_partitions = max_partitions
+        self._cluster_token = settings.cluster_token
+        self._max_topics = settings.max_topics
+        self._max_partitions = settings.max_partitions_per_topic
         self._leads = database.leads
         self._lock = asyncio.Lock()
         self._catching_up: set[asyncio.Task[None]] = set()
