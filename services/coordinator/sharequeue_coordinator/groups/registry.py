@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from sharequeue import background
 from sharequeue.clock import Clock
 from sharequeue.protocol.configs import Configs, share_group_config
-from sharequeue.protocol.errors import GroupIdNotFound, NotCoordinator, StorageError
+from sharequeue.protocol.errors import NotCoordinator, StorageError
 from sharequeue_coordinator import metrics
 from sharequeue_coordinator.database import Database, Fence
 from sharequeue_coordinator.groups import store
@@ -72,9 +72,9 @@ class GroupRegistry:
     async def get(self, group_id: str, fence: Fence, *, create: bool) -> OwnedGroup:
         """The group; with `create`, one that does not exist is kept in memory too. Raises: GroupIdNotFound."""
         group = await self._find(group_id, fence)
-        if not group.machine.exists:
-            if not create:
-                raise GroupIdNotFound(f"there is no group {group_id!r}")
+        if not create:
+            group.machine.check_exists()
+        elif not group.machine.exists:
             group = self._groups.setdefault(group_id, group)
         return group
 

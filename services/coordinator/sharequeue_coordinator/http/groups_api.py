@@ -122,8 +122,7 @@ class GroupsApi:
         query: messages.DescribeShareGroupQuery = call.request
         group_id = _group_id(call)
         machine = (await self._groups.find(group_id)).machine
-        if not machine.exists:
-            raise GroupIdNotFound(f"there is no group {group_id!r}")
+        machine.check_exists()
         after = query.page_token or ""
         following = sorted(member_id for member_id in machine.members if member_id > after)
         page: list[Member] = []

@@ -1,7 +1,7 @@
 """The calls that gateways and share coordinators make on their own behalf: metadata, generations, initialisation."""
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import GroupIdNotFound, checked_group_id
+from sharequeue.protocol.errors import checked_group_id
 from sharequeue.protocol.messages import cluster as messages
 from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue_coordinator.coordinator import GroupCoordinator
@@ -89,8 +89,7 @@ class MetadataApi:
         """Start offset, leader epoch and count of a group's share-partitions, in pages by topic name and partition."""
         group_id = checked_group_id(call.path["group"])
         machine = (await self._groups.find(group_id)).machine
-        if not machine.exists:
-            raise GroupIdNotFound(f"there is no group {group_id!r}")
+        machine.check_exists()
         wanted, more = self._page(machine, call.request)
         summaries = []
         for topic_id, partitions in (await self._states.summaries(group_id, wanted)).items():

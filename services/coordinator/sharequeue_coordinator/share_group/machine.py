@@ -68,6 +68,11 @@ class ShareGroup:
     def state(self) -> ShareGroupState:
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
+    def check_exists(self) -> None:
+        """Raises: GroupIdNotFound."""
+        if not self.exists:
+            raise GroupIdNotFound(f"there is no group {self.group_id!r}")
+
     def initialized_partitions(self) -> dict[str, list[int]]:
         """The initialised partitions by topic id, ascending; without the topics of which none is."""
         return {topic_id: sorted(topic.initialized) for topic_id, topic in self.topics.items() if topic.initialized}
@@ -142,8 +147,7 @@ class ShareGroup:
 
     def leave(self, member_id: str, topics: TopicsByName) -> Changes:
         """Remove a member. Raises: GroupIdNotFound, UnknownMemberId."""
-        if not self.exists:
-            raise GroupIdNotFound(f"there is no group {self.group_id!r}")
+        self.check_exists()
         if member_id not in self.members:
             raise UnknownMemberId(f"group {self.group_id!r} has no member {member_id!r}")
         return self.remove([member_id], topics)
@@ -275,8 +279,8 @@ class ShareGroup:
     def _member(self, request: Heartbeat, settings: GroupSettings) -> Member:
         """The member that sends the heartbeat, or a new one."""
         member_id, epoch = request.member_id, request.member_epoch
-        if epoch != JOIN_EPOCH and not self.exists:
-            raise GroupIdNotFound(f"there is no group {self.group_id!r}")
+        if epoch != JOIN_EPOCH:
+            self.check_exists()
         member = self.members.get(member_id)
         if member is None and len(self.members) >= settings.max_size:
             detail = f"group {self.group_id!r} is full: it has {settings.max_size} members"

@@ -7,7 +7,7 @@ request to the share coordinator at a time, here as in every initialisation.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from sharequeue.protocol.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
+from sharequeue.protocol.errors import NonEmptyGroup, UnknownTopicOrPartition
 from sharequeue.protocol.types import UNINITIALIZED_START_OFFSET
 from sharequeue_coordinator.share_group import initialization
 from sharequeue_coordinator.share_group.changes import Changes, ExistingTopic, TopicsByName, partition_counts
@@ -61,7 +61,7 @@ def delete_offsets(group: ShareGroup, topic: ExistingTopic) -> Deletion:
 
     Raises: GroupIdNotFound, NonEmptyGroup. UnknownTopicOrPartition: it has none.
     """
-    _check_exists(group)
+    group.check_exists()
     _check_empty(group)
     topic_id = topic.topic_id
     known = group.topics.get(topic_id, GroupTopic())
@@ -80,7 +80,7 @@ def delete_group(group: ShareGroup, topics: TopicsByName) -> Deletion:
 
     Raises: GroupIdNotFound, NonEmptyGroup.
     """
-    _check_exists(group)
+    group.check_exists()
     _check_empty(group)
     there = {topic.topic_id: topic.partitions for topic in topics.values()}
     partitions = {topic_id: frozenset(range(there[topic_id])) for topic_id in group.deleting if topic_id in there}
@@ -110,11 +110,6 @@ def group_deleted(group: ShareGroup, unused_ms: int | None = None) -> Changes:
     """
     _check_empty(group)
     return Changes(topics=dict.fromkeys(group.topics), deleting=frozenset(), deleted=True, settings_unused_ms=unused_ms)
-
-
-def _check_exists(group: ShareGroup) -> None:
-    if not group.exists:
-        raise GroupIdNotFound(f"there is no group {group.group_id!r}")
 
 
 def _check_empty(group: ShareGroup) -> None:
