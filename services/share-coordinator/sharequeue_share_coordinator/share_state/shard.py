@@ -117,19 +117,17 @@ def initialize(state: KeyState | None, request: PartitionState, topic: Decision 
     if state is not None and state_epoch == state.state_epoch and request.start_offset <= state.start_offset:
         return Decision(done(request.partition))
     has_offset = request.start_offset != UNINITIALIZED_START_OFFSET
-    row = Row(
-        kind=SNAPSHOT,
-        snapshot_epoch=0 if state is None else state.snapshot_epoch + 1,
+    before = state or KeyState()
+    begun = KeyState(
+        snapshot_epoch=before.snapshot_epoch,
+        recorded_leader_epoch=before.recorded_leader_epoch,
+        removed_unread=before.removed_unread,
         state_epoch=state_epoch,
         leader_epoch=0,
-        recorded_leader_epoch=-1 if state is None else state.recorded_leader_epoch,
         start_offset=request.start_offset,
         delivery_complete_count=0 if has_offset else UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
-        removed_unread=0 if state is None else state.removed_unread,
-        create_timestamp_ms=now_ms,
-        write_timestamp_ms=now_ms,
     )
-    return Decision(done(request.partition), row)
+    return Decision(done(request.partition), _snapshot(begun, now_ms))
 
 
 def read(
