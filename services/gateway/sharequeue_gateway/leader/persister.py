@@ -136,7 +136,9 @@ class Persister:
         self._in_company = IN_COMPANY
         """How many further requests are not done by a request itself."""
         self._start: asyncio.Handle | None = None
-        self._sending: tuple[asyncio.TaskGroup, WriteEvents] | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._events: WriteEvents
+        """Both given by `run`: until then nothing is sent."""
         self._context = contextvars.Context()
         """A context without a request id: the writes that are sent belong to many requests."""
         self.failing: dict[str, str] = {}
@@ -161,12 +163,12 @@ class Persister:
 
         If that task is cancelled, the write is sent again.
         """
-        if not self._busy and self._sending and len(self._gathered) == 1 and self._gathered[0].outcome is write:
+        if not self._busy and self._tasks and len(self._gathered) == 1 and self._gathered[0].outcome is write:
             if self._start is not None:
                 self._start.cancel()
             url = self._share_coordinator.owner_url(self._gathered[0].led.key)
             self._busy.add(url)
-            await self._send_to(url, *self._sending)
+            await self._send_to(url)
 
     def outcome(self, pending: PendingWrite) -> "asyncio.Future[ApiError | None]":
         """The future for one more request that waits for a write under way."""
@@ -182,26 +184,26 @@ class Persister:
     async def run(self, events: WriteEvents) -> None:
         """Send gathered writes, and report the outcomes to `events`. Runs until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            self._sending = tasks, events
+            self._tasks, self._events = tasks, events
             try:
                 self._start_sending(self._gathered)
                 async for _ in Every(STATE_PROBE.pause_s):
                     for url in [url for url in self.failing if url not in self._busy]:
-                        await self._probe(url, events)
+                        await self._probe(url)
             finally:
-                self._sending = None
+                self._tasks = None
 
-    async def _probe(self, url: str, events: WriteEvents) -> None:
+    async def _probe(self, url: str) -> None:
         """Ask a failing share coordinator without writes whether it takes writes now."""
         if self._share_coordinator.owns_nothing(url):
-            self._works(url, events)
+            self._works(url)
             return
         try:
             await self._share_coordinator.check(url, deadline_s=STATE_PROBE.pause_s)
         except ApiError as error:
             self.failing[url] = error.detail
         else:
-            self._works(url, events)
+            self._works(url)
 
     def _fails(self, url: str, cause: str) -> None:
         if url not in self.failing:
@@ -211,30 +213,29 @@ class Persister:
             )
         self.failing[url] = cause
 
-    def _works(self, url: str, events: WriteEvents) -> None:
+    def _works(self, url: str) -> None:
         if self.failing.pop(url, None) is not None:
             log.warning("a share coordinator takes state writes again", extra=fields(url=url))
-            events.writes_settle_again()
+            self._events.writes_settle_again()
 
     def _start_sending(self, waiting: Iterable[PendingWrite]) -> None:
         """Start a request to each owner of these that has none under way."""
-        if self._sending is None:
+        if self._tasks is None:
             return
-        tasks, events = self._sending
         for pending in waiting:
             url = self._share_coordinator.owner_url(pending.led.key)
             if url not in self._busy and pending.led.key not in self._on_their_way:
                 self._busy.add(url)
-                tasks.create_task(self._send_to(url, tasks, events), context=self._context)
+                self._tasks.create_task(self._send_to(url), context=self._context)
 
-    async def _send_to(self, url: str, tasks: asyncio.TaskGroup, events: WriteEvents) -> None:
+    async def _send_to(self, url: str) -> None:
         gathered = left = self._take(url)
         keys = [pending.led.key for pending in gathered]
         self._on_their_way.update(keys)
         self._in_company = IN_COMPANY if len(gathered) > 1 else max(self._in_company - 1, 0)
         try:
             # none if another instance has become the owner
-            left = await self._send(url, gathered, events) if gathered else []
+            left = await self._send(url, gathered) if gathered else []
         except asyncio.CancelledError:  # of the request that sends them
             for pending in gathered:
                 pending.doubtful = True
@@ -242,9 +243,9 @@ class Persister:
         finally:
             self._busy.discard(url)
             self._on_their_way.difference_update(keys)
-            if left and self._sending is not None:
+            if left and self._tasks is not None:
                 self._on_their_way.update([pending.led.key for pending in left])
-                tasks.create_task(self._send_again(left), context=self._context)
+                self._tasks.create_task(self._send_again(left), context=self._context)
             if self._gathered:
                 self._in_company = IN_COMPANY
                 self._start_sending(self._gathered)
@@ -278,7 +279,7 @@ class Persister:
         self._gathered = left
         return taken
 
-    async def _send(self, url: str, gathered: list[PendingWrite], events: WriteEvents) -> list[PendingWrite]:
+    async def _send(self, url: str, gathered: list[PendingWrite]) -> list[PendingWrite]:
         """Send these. Returns: those that have no outcome, because nobody answered or the owner cannot write now."""
         by_led: dict[LedSharePartition, list[PendingWrite]] = {}  # not by key: each load has its own epochs
         for pending in gathered:
@@ -292,7 +293,7 @@ class Persister:
             )
         except ApiError as error:
             if error.error.retriable:
-                return self._unanswered(url, gathered, error, events)
+                return self._unanswered(url, gathered, error)
             log.warning("state write failed", extra=fields(writes=len(gathered), cause=error.detail))
             failure = error if error.definite or isinstance(error, UnexpectedAnswer) else RequestTimedOut(error.detail)
         except (IndexError, ValueError) as fault:
@@ -302,31 +303,29 @@ class Persister:
             left: list[PendingWrite] = []
             for writes, result in zip(by_led.values(), results, strict=True):
                 if result.error_code:
-                    left += self._refuse(url, writes, result, events)
+                    left += self._refuse(url, writes, result)
                     continue
                 if result.version is not None:
                     writes[0].led.version, writes[0].led.store = result.version, result.store
                 for pending in writes:
-                    _end(pending, None, events)
+                    self._end(pending, None)
                 if self.failing:
-                    self._works(url, events)
+                    self._works(url)
             return left
         for pending in gathered:
-            _end(pending, failure, events)
+            self._end(pending, failure)
         return []
 
-    def _unanswered(
-        self, url: str, gathered: list[PendingWrite], error: ApiError, events: WriteEvents
-    ) -> list[PendingWrite]:
+    def _unanswered(self, url: str, gathered: list[PendingWrite], error: ApiError) -> list[PendingWrite]:
         """No answer came in time: the requests that wait are answered. Returns: the writes to send again."""
         if url not in self.failing:
             log.warning("state write failed", extra=fields(writes=len(gathered), cause=error.detail))
         self._fails(url, error.detail)
         for pending in gathered:
             pending.doubtful |= not error.definite
-        return [pending for pending in gathered if self._keep(pending, error, events)]
+        return [pending for pending in gathered if self._keep(pending, error)]
 
-    def _keep(self, pending: PendingWrite, error: ApiError, events: WriteEvents) -> bool:
+    def _keep(self, pending: PendingWrite, error: ApiError) -> bool:
         """After the deadline, answer the requests that wait. Returns: whether to send the write again.
 
         A share-partition that was unloaded gives its writes up at the deadline: its next load waits for that.
@@ -334,15 +333,13 @@ class Persister:
         if time.monotonic() + STATE_WRITE.pause_s < pending.deadline:
             return True
         if pending.led.fenced:
-            _end(pending, error, events)
+            self._end(pending, error)
             return False
         if not pending.outcome.done():
             pending.outcome.set_result(_not_definite(error))
         return True
 
-    def _refuse(
-        self, url: str, writes: list[PendingWrite], result: PartitionStateResult, events: WriteEvents
-    ) -> list[PendingWrite]:
+    def _refuse(self, url: str, writes: list[PendingWrite], result: PartitionStateResult) -> list[PendingWrite]:
         """The share coordinator refused a share-partition's writes. Returns: those to send again."""
         now_s = time.monotonic()
         error = persist_error(result.error_code, result.error_message)
@@ -352,24 +349,23 @@ class Persister:
                 pending.doubtful |= result.error_code == NOT_AVAILABLE
                 if now_s >= pending.deadline:
                     self._fails(url, error.detail)
-            return [pending for pending in writes if self._keep(pending, error, events)]
+            return [pending for pending in writes if self._keep(pending, error)]
         if result.error_code == KAFKA_CODES[StorageError.error]:
             self._fails(url, error.detail)
         key = writes[0].led.key
         self._refused.note(key, **key._asdict(), kafka_code=result.error_code, cause=error.detail)
         for pending in writes:
-            _end(pending, error, events)
+            self._end(pending, error)
         return []
 
-
-def _end(pending: PendingWrite, error: ApiError | None, events: WriteEvents) -> None:
-    """The outcome of a write: first its event, then its future."""
-    if error is not None and error.definite and pending.doubtful:
-        error = _not_definite(error)
-    events.write_ended(pending, error)
-    pending.write.runs = []  # of a share-partition that was unloaded: see `Run`
-    if not pending.outcome.done():
-        pending.outcome.set_result(error)
+    def _end(self, pending: PendingWrite, error: ApiError | None) -> None:
+        """The outcome of a write: first its event, then its future."""
+        if error is not None and error.definite and pending.doubtful:
+            error = _not_definite(error)
+        self._events.write_ended(pending, error)
+        pending.write.runs = []  # of a share-partition that was unloaded: see `Run`
+        if not pending.outcome.done():
+            pending.outcome.set_result(error)
 
 
 def _not_definite(error: ApiError) -> ApiError:
