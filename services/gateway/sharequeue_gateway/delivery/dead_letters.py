@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER
@@ -42,10 +42,8 @@ BYTES_AT_ONCE: Final = 1 << 20
 NO_SOURCE: Final = StoredRecord()
 
 
-class RefusedTopic(NamedTuple):
-    """The reason why no topic can take the dead letters of a group with the present settings."""
-
-    reason: str
+Destination = KnownTopic | str
+"""The topic of dead letters; or the reason why none can take them with the present settings of the group."""
 
 
 @dataclass(eq=False)
@@ -81,11 +79,10 @@ class DeadLetterWriter:
                 continue
 
     async def _write(self, due: Sequence[PendingLetters]) -> None:
-        by_destination: dict[tuple[str, str, int], list[PendingLetters]] = {}
+        by_led: dict[LedSharePartition, list[PendingLetters]] = {}
         for pending in due:
-            key = pending.led.key
-            by_destination.setdefault((key.group_id, key.topic_id, key.partition), []).append(pending)
-        for ranges in by_destination.values():
+            by_led.setdefault(pending.led, []).append(pending)
+        for ranges in by_led.values():
             await self._write_share_partition(ranges)
 
     async def _write_share_partition(self, ranges: Sequence[PendingLetters]) -> None:
@@ -133,26 +130,25 @@ class DeadLetterWriter:
                 pause_ms = min(DEAD_LETTER.pause_ms << min(pending.attempts - 1, 20), self.retry_max_ms)
                 pending.next_attempt_at_ms = now_ms + pause_ms
 
-    async def _destination(self, led: LedSharePartition) -> KnownTopic | RefusedTopic:
-        """The dead-letter topic of the group, created if it is missing; or the reason why it cannot take dead
-        letters."""
+    async def _destination(self, led: LedSharePartition) -> Destination:
+        """The dead-letter topic of the group, created if it is missing."""
         name = led.config.dead_letter_topic_name
         if not name:
-            return RefusedTopic("the group's dead-letter queue was turned off")
+            return "the group's dead-letter queue was turned off"
         try:
             topic = await self._metadata.topic(name)
         except UnknownTopicOrPartition:
             topic = None
         if topic is None:
             if not self.auto_create_topics:
-                return RefusedTopic(f"there is no topic {name!r}: create it, or set auto_create_dead_letter_topics")
+                return f"there is no topic {name!r}: create it, or set auto_create_dead_letter_topics"
             topic = await self._metadata.create(name, {GROUP_ENABLE: "true"})
         if topic.config.get(GROUP_ENABLE) != "true":
-            return RefusedTopic(f"topic {name!r} takes no dead letters: its {GROUP_ENABLE} is not true")
+            return f"topic {name!r} takes no dead letters: its {GROUP_ENABLE} is not true"
         return topic
 
     async def _write_ranges(
-        self, led: LedSharePartition, ranges: Sequence[PendingLetters], destination: KnownTopic | RefusedTopic
+        self, led: LedSharePartition, ranges: Sequence[PendingLetters], destination: Destination
     ) -> None:
         parked: str | None = None
         async for rows in self._rows(led, [pending.letter for pending in ranges], destination):
@@ -182,12 +178,12 @@ class DeadLetterWriter:
             self._leader.persist(led, write)
 
     async def _store(
-        self, led: LedSharePartition, rows: Sequence[DeadLetterRow], destination: KnownTopic | RefusedTopic
+        self, led: LedSharePartition, rows: Sequence[DeadLetterRow], destination: Destination
     ) -> str | None:
         """Append dead letters, and park those that their topic cannot take. Returns: the reason, if any were parked."""
         group_id = led.key.group_id
-        if isinstance(destination, RefusedTopic):
-            refused = [row._replace(cause=destination.reason) for row in rows]
+        if isinstance(destination, str):
+            refused = [row._replace(cause=destination) for row in rows]
         else:
             limit = destination.max_message_bytes
             reason = f"the headers alone exceed the {limit} bytes that topic {destination.name!r} takes"
@@ -218,10 +214,10 @@ class DeadLetterWriter:
         return []
 
     async def _rows(
-        self, led: LedSharePartition, letters: Sequence[DeadLetter], destination: KnownTopic | RefusedTopic
+        self, led: LedSharePartition, letters: Sequence[DeadLetter], destination: Destination
     ) -> AsyncIterator[list[DeadLetterRow]]:
         """The dead letters of ranges, in portions for one append each."""
-        limit = None if isinstance(destination, RefusedTopic) else destination.max_message_bytes
+        limit = None if isinstance(destination, str) else destination.max_message_bytes
         rows: list[DeadLetterRow] = []
         size = 0
         for letter in letters:
