@@ -153,21 +153,14 @@ class Sessions:
             for node, led_there in elsewhere.items():
                 others.setdefault(node, []).extend(led_there)
         await self.release_here(session.group_id, session.member_id, mine)
-        released = await asyncio.gather(
-            *(
-                self._routing.gateways.release(node, session.group_id, session.member_id, led_there)
-                for node, led_there in others.items()
-            ),
-            return_exceptions=True,
-        )
-        for failure in released:
-            if isinstance(failure, ApiError):
-                log.info(
-                    "the records of a closed session stay held",
-                    extra=fields(cause=failure.detail),
-                )
-            elif failure is not None:
-                raise failure
+
+        async def release(node: Node, led_there: Partitions) -> None:
+            try:
+                await self._routing.gateways.release(node, session.group_id, session.member_id, led_there)
+            except ApiError as error:
+                log.info("the records of a closed session stay held", extra=fields(cause=error.detail))
+
+        await asyncio.gather(*(release(node, led_there) for node, led_there in others.items()))
 
     async def release_here(self, group_id: str, member_id: str, partitions: Partitions) -> None:
         """Release the records that a member holds in partitions that this gateway leads."""
