@@ -142,7 +142,7 @@ class Gateway:
             self.coordinator,
             kafka_defaults=settings.kafka_defaults,
             auto_create_topics=settings.auto_create_topics,
-            growing=(self.session_cache, self.fetches),
+            growing=(self.session_cache.topic_has_grown, self.fetches.topic_has_grown),
         )
         keyless = settings.authentication == "off"
         self.access = None if keyless else AccessBook(self.coordinator, principals_of(settings.super_users))
@@ -411,7 +411,9 @@ class Gateway:
     def set_gauges(self) -> None:
         """Gauges that are read when somebody asks for the metrics."""
         metrics.STREAMS.set_function(self.streams.count)
-        led_metrics.watch(self.leader.all, lambda: self.fetches.count, self.dead_letters.records)
+        metrics.WAITING_FETCHES.set_function(lambda: self.fetches.count)
+        metrics.DEAD_LETTERS_PENDING.set_function(self.dead_letters.records)
+        metrics.LED_SHARE_PARTITIONS.set_function(lambda: len(self.led))
         log_metrics.watch(self.record_log)
         metrics.SCHEDULED_OVERDUE_SECONDS.set_function(self.mover.overdue_s)
         metrics.PENDING_RECORDS.set_function(self.pending.records)

@@ -64,7 +64,8 @@ class Cluster:
         self._silent: set[Node] = set()
         self._lease_s = 3.0
         self._lease_ends_s = 0.0
-        self._leaving = False
+        self.leaving = False
+        """Whether this gateway stops."""
         self._renewing = asyncio.Lock()
         self._hand_overs: set[asyncio.Task[None]] = set()
         self._giving_up: set[asyncio.Task[None]] = set()
@@ -144,11 +145,6 @@ class Cluster:
         """Return whether the lease ended LOST_LEASES lengths ago or earlier, because no group coordinator renewed
         it."""
         return time.monotonic() > self._lease_ends_s + (LOST_LEASES - 1) * self._lease_s
-
-    @property
-    def leaving(self) -> bool:
-        """Return whether this gateway stops."""
-        return self._leaving
 
     def client(self, node: Node) -> Client:
         """A client of another gateway. Its connections are not limited: urgent calls must not queue behind long
@@ -230,7 +226,7 @@ class Cluster:
             try:
                 await self._renew()
             except InvalidRequest as error:
-                if not self._leaving:  # else a gateway that takes the place of this one has begun already
+                if not self.leaving:  # else a gateway that takes the place of this one has begun already
                     raise OwnershipLost(error.detail) from error
             except ApiError as error:
                 count_failed_look("leases")
@@ -246,7 +242,7 @@ class Cluster:
 
     async def leave(self) -> None:
         """Leave the generation: the other gateways take over what this one leads."""
-        self._leaving = True
+        self.leaving = True
         tries = Tries(GATEWAY_LEASE, self._lease_s)
         while True:
             try:
@@ -275,7 +271,7 @@ class Cluster:
             asked_s = time.monotonic()
             known = self.generation.number
             request = messages.RenewGatewayRequest(
-                node_id=self.me.node_id, url=self.me.url, leaving=self._leaving, generation=known
+                node_id=self.me.node_id, url=self.me.url, leaving=self.leaving, generation=known
             )
             response: messages.RenewGatewayResponse = await self._coordinator.call(
                 apis.RENEW_GATEWAY, request, key=CLUSTER, deadline_s=self._lease_s / 2, retry=False

@@ -95,17 +95,10 @@ class MetadataEvents(Protocol):
     def group_changed(self, group_id: str, config: ShareGroupConfig) -> None: ...
 
 
-class TopicGrowth(Protocol):
-    """Receives the growth of topics."""
-
-    def topic_has_grown(self, name: str | None) -> None:
-        """A topic is new or has got partitions. `name`: None: any of them may have."""
-
-
 class Metadata:
     """Topics by name and id, and group settings. Each is asked for once; the change feed brings its changes.
 
-    `growing`: they are told of each topic that grows.
+    `growing`: each is called with the name of a topic that is new or has got partitions. None: any of them may have.
     """
 
     def __init__(
@@ -114,7 +107,7 @@ class Metadata:
         *,
         kafka_defaults: bool,
         auto_create_topics: bool,
-        growing: Sequence[TopicGrowth] = (),
+        growing: Sequence[Callable[[str | None], None]] = (),
     ) -> None:
         self._coordinator = coordinator
         self._growing = growing
@@ -225,14 +218,12 @@ class Metadata:
     async def would_create(self, name: str) -> bool:
         """Return whether a produce to this name would create a topic. Raises: ApiError: the group coordinator is
         away."""
-        if not self._auto_create_topics:
-            return False
         try:
             await self.topic(name)
         except UnknownTopicOrPartition:
-            return True
+            return self._auto_create_topics
         except InvalidTopic:
-            return False
+            pass
         return False
 
     async def create(self, name: str, config: Mapping[str, str]) -> KnownTopic:
@@ -306,7 +297,7 @@ class Metadata:
 
     def _note_growth(self, name: str | None) -> None:
         for each in self._growing:
-            each.topic_has_grown(name)
+            each(name)
 
     def forget(self, topic_id: str) -> None:
         """Drop a deleted topic."""

@@ -34,6 +34,7 @@ LOADING_PATIENCE_MS: Final = 5_000
 Loaded = LedSharePartition | ApiError
 
 
+@dataclass(eq=False, slots=True)
 class Load:
     """One share-partition that is being loaded.
 
@@ -41,13 +42,10 @@ class Load:
     so the result is dropped. `task`: loads this share-partition, and perhaps others of the same request.
     """
 
-    __slots__ = ("discarded", "initialize", "outcome", "task")
-
-    def __init__(self, task: asyncio.Task[None], *, initialize: bool) -> None:
-        self.task = task
-        self.initialize = initialize
-        self.discarded = False
-        self.outcome: asyncio.Future[Loaded] = task.get_loop().create_future()
+    task: asyncio.Task[None]
+    initialize: bool
+    discarded: bool = False
+    outcome: asyncio.Future[Loaded] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 @dataclass(eq=False)
@@ -139,7 +137,7 @@ class Loads:
     def _start(self, group_id: str, wanted: Sequence[Wanted], initialize: bool) -> None:
         task = background.start(self._tasks, self._load(group_id, wanted, initialize))
         for key, _ in wanted:
-            self._loading[key] = Load(task, initialize=initialize)
+            self._loading[key] = Load(task, initialize)
 
     async def _load(self, group_id: str, wanted: Sequence[Wanted], initialize: bool) -> None:
         started_ms = self.clock.now_ms()
@@ -165,7 +163,9 @@ class Loads:
         if isinstance(outcome, ApiError):
             if isinstance(outcome, NotLeaderOrFollower):
                 self.epochs.ask_for_higher(outcome.seen if isinstance(outcome, Fenced) else 0)
-            self._log_failure(key, topic, outcome)
+            self._failed.note(
+                key, group_id=key.group_id, topic=topic.name, partition=key.partition, cause=outcome.detail
+            )
             return outcome
         led, dead_letters = outcome
         if self._loading[key].discarded:
@@ -176,9 +176,6 @@ class Loads:
         if dead_letters:
             self._dead_letters.enqueue(led, dead_letters)
         return led
-
-    def _log_failure(self, key: SharePartitionKey, topic: KnownTopic, error: ApiError) -> None:
-        self._failed.note(key, group_id=key.group_id, topic=topic.name, partition=key.partition, cause=error.detail)
 
     def _end(self, key: SharePartitionKey, answer: Loaded) -> None:
         self._loading.pop(key).outcome.set_result(answer)

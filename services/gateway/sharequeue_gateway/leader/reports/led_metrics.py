@@ -1,7 +1,7 @@
 """Metrics of the share-partitions that this gateway leads. Each request for /metrics reads them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from sharequeue.service.series import Family, Labels, most
@@ -91,12 +91,3 @@ def series(leds: Iterable[LedSharePartition], dead_letters: Iterable[PendingLett
     )
     yield from IN_FLIGHT.lines([(len(windows), ())])
     yield from LIMITED.lines((count, (bound,)) for bound, count in limited.items())
-
-
-def watch(
-    leds: Callable[[], Iterable[LedSharePartition]], waiting: Callable[[], int], dead_letters: Callable[[], int]
-) -> None:
-    """Connect the gauges to their sources. `dead_letters`: the number of records whose dead letters are not written."""
-    metrics.WAITING_FETCHES.set_function(waiting)
-    metrics.DEAD_LETTERS_PENDING.set_function(dead_letters)
-    metrics.LED_SHARE_PARTITIONS.set_function(lambda: sum(1 for _ in leds()))
