@@ -1,9 +1,8 @@
 """Lock entries in Redis: all locks are written in their place when there are too many."""
 
 import pytest
-from sharequeue_gateway.leader import lock_entries
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.leader.lock_entries import LOCK_ENTRY_SLACK
+from sharequeue_gateway.leader.lock_entries import LOCK_ENTRY_SLACK, taken
 from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
 
@@ -18,7 +17,7 @@ def led_by(driver: Driver) -> LedSharePartition:
 
 def written(led: LedSharePartition, *names: tuple[int, int]) -> LockWrite:
     """What is written to Redis when a member acquires ranges."""
-    return lock_entries.taken(led, "M1", [AcquiredRange(*name, 1, 0, 0) for name in names], None)
+    return taken(led, "M1", [AcquiredRange(*name, 1, 0, 0) for name in names], None)
 
 
 def test_too_many_lock_entries_are_noticed() -> None:
@@ -71,4 +70,4 @@ def test_delayed_records_need_no_entry() -> None:
     d = Driver(batches, annotations=delays, locks=[RestoredLock(0, 0, "M1", 1, later_ms, 30_000)])
     assert d.machine.delayed_count == count
     led = led_by(d)
-    assert [lock[:2] for lock in lock_entries.whole(led).locks] == [(0, 0)]
+    assert [lock[:2] for lock in led.all_locks().locks] == [(0, 0)]

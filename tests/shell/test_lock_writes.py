@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.leader.lock_entries import Recorded
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.acquisition import Acquisition
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
@@ -41,16 +40,16 @@ def acquire(led: LedSharePartition, member_id: str, offset: int, count: int) -> 
 @pytest.mark.parametrize(
     ("event", "written", "recorded"),
     [
-        pytest.param("", True, Recorded.RECORDED, id="nothing happens"),
-        pytest.param("", False, Recorded.LED_ELSEWHERE, id="Redis knows a higher leader epoch"),
-        pytest.param("let go", True, Recorded.RECORDED, id="let go: the next leader finds them"),
-        pytest.param("let go", False, Recorded.LED_ELSEWHERE, id="let go, and Redis knows a higher leader epoch"),
-        pytest.param("let go, Redis away", True, Recorded.LED_ELSEWHERE, id="let go, and Redis may have missed them"),
-        pytest.param("reset", True, Recorded.LED_ELSEWHERE, id="the group is reset"),
-        pytest.param("Redis away", True, Recorded.UNCERTAIN, id="neither Redis nor the lease keeps others out"),
+        pytest.param("", True, True, id="nothing happens"),
+        pytest.param("", False, False, id="Redis knows a higher leader epoch"),
+        pytest.param("let go", True, True, id="let go: the next leader finds them"),
+        pytest.param("let go", False, False, id="let go, and Redis knows a higher leader epoch"),
+        pytest.param("let go, Redis away", True, False, id="let go, and Redis may have missed them"),
+        pytest.param("reset", True, False, id="the group is reset"),
+        pytest.param("Redis away", True, False, id="neither Redis nor the lease keeps others out"),
     ],
 )
-def test_a_fetch_gets_only_locks_that_the_next_leader_will_find(event: str, written: bool, recorded: Recorded) -> None:
+def test_a_fetch_gets_only_locks_that_the_next_leader_will_find(event: str, written: bool, recorded: bool) -> None:
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
         leader = gateway.leader
         led = await led_with_a_lock(coordinator, gateway)
@@ -86,7 +85,7 @@ def test_letting_go_waits_for_lock_writes_in_progress() -> None:
         await asyncio.wait([letting_go], timeout=0.05)
         assert not letting_go.done()
         gateway.lock_store._gathered[0].done.set_result(True)
-        assert await recording is Recorded.RECORDED
+        assert await recording
         await letting_go
 
     run(work)
@@ -112,7 +111,7 @@ def test_a_lock_of_a_fetch_that_still_reads_another_partition_is_not_handed_over
             leader.unload(led)
             gateway.kept_locks.keep(led)
         assert [(lock.first_offset, lock.last_offset, lock.member_id) for lock in locks_left(gateway)] == [(0, 0, "m")]
-        assert await leader.locks.record(led, "n", ranges) is Recorded.LED_ELSEWHERE
+        assert not await leader.locks.record(led, "n", ranges)
 
     run(work)
 
@@ -127,7 +126,7 @@ def test_a_lock_withheld_from_its_fetch_is_not_handed_over() -> None:
         await asyncio.sleep(0)
         gateway.lock_store.degraded = True
         gateway.lock_store._gathered[0].done.set_result(True)
-        assert await recording is Recorded.LED_ELSEWHERE
+        assert not await recording
         await letting_go
         assert locks_left(gateway) == []
 

@@ -28,7 +28,6 @@ from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import ANEW, KnownTopic, Metadata
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.leader.lock_entries import Recorded
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
 from sharequeue_http.forms import mistakes
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
@@ -349,7 +348,7 @@ class Acknowledger:
         writes = [self._leader.persist(led, write) for write in acknowledged.writes]
         if acknowledged.renewed:
             recorded = await self._leader.locks.record(led, member_id, acknowledged.renewed)
-            if recorded is not Recorded.RECORDED and not writes:
+            if not recorded and not writes:
                 raise NotLeaderOrFollower("another gateway leads this share-partition")
         if acknowledged.ignored:
             return IGNORED

@@ -32,7 +32,6 @@ from sharequeue_gateway.delivery.waiting import Life, WaitingFetch, WaitingFetch
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import Sought
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.leader.lock_entries import Recorded
 from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.share_partition.acquisition import can_acquire
@@ -186,10 +185,10 @@ class Fetcher:
                 record(item.led, member_id, item.ranges, fetch) for item, fetch in zip(acquired, fetches, strict=True)
             ]
             outcomes = await asyncio.gather(*writes)
-        if any(outcome is not Recorded.RECORDED for outcome in outcomes):
+        if not all(outcomes):
             each = list(zip(acquired, outcomes, strict=True))
-            self.give_back(member_id, [item for item, outcome in each if outcome is not Recorded.RECORDED])
-            acquired = [item for item, outcome in each if outcome is Recorded.RECORDED]
+            self.give_back(member_id, [item for item, outcome in each if not outcome])
+            acquired = [item for item, outcome in each if outcome]
         if waiting.gone() and (asked.fetch_id is None or waiting.release):  # else a repeat may have got them
             self.give_back(member_id, acquired)
             return []

@@ -10,6 +10,7 @@ import msgspec
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import AcknowledgeType, SharePartitionKey
 from sharequeue_gateway.leader.wake_up import WakeUps
+from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.share_partition.batch_times import BatchTimes
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, AcquiredRange, SharePartition
 from sharequeue_http.forms.errors import ApiError
@@ -67,7 +68,7 @@ class LedSharePartition(WakeUps):
         self.writes = 0
         """Writes under way: of state to the share coordinator, of locks to Redis."""
         self.lock_entries = 0
-        """Lock entries in Redis, at most: see `lock_entries`."""
+        """Lock entries in Redis, at most."""
         self.unanswered: list[tuple[str, Sequence[AcquiredRange]]] | None = None
         """Members and ranges of fetches that acquired these and still read on: no client knows these locks."""
 
@@ -104,6 +105,13 @@ class LedSharePartition(WakeUps):
     def rests(self) -> bool:
         """Return whether it may be unloaded: no fetch waits or reads, no write is under way, and nothing is held."""
         return not (self.awaiting() or self.reading or self.writes or self.machine.held_count)
+
+    def all_locks(self, fetch: tuple[str, bytes, int] | None = None) -> LockWrite:
+        """The write of all locks, in place of the entries in Redis."""
+        machine = self.machine
+        locks = machine.locks()
+        self.lock_entries = len(locks)
+        return LockWrite(self.key, machine.leader_epoch, machine.state_epoch, locks, True, fetch)
 
     # Locks that no client knows yet
 

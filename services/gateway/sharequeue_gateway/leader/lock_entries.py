@@ -1,25 +1,20 @@
 """The locks of a share-partition in Redis: they are written before a client learns of them.
 
-`LockRecorder.record` writes the locks that a fetch acquired or a member renewed. `taken` makes a write of new locks,
-`whole` one of all locks. The entry of a lock that has ended stays until a write of all locks: it is of a delivery that
-the stored state knows too, so the next leader does not restore it.
-
-    locks ──▶ record() ──▶ Redis ──▶ RECORDED       the client is answered
-                │            ├─────▶ LED_ELSEWHERE  Redis knows a higher leader epoch: this gateway unloads
-                │            └ away: RECORDED       while the lease holds, no other gateway leads
-                └──────────────────▶ UNCERTAIN      neither Redis nor the lease keeps other gateways out
+locks ──▶ record() ──▶ Redis ──▶ recorded   the client is answered
+            │            ├─────▶ not        Redis knows a higher leader epoch: this gateway unloads
+            │            └ away: recorded   while the lease holds, no other gateway leads
+            └──────────────────▶ not        neither Redis nor the lease keeps other gateways out: the share-partition
+                                            stays, with the locks of its holders
 """
 
 import logging
 from collections.abc import Sequence
-from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue_gateway.cluster.cluster import Cluster
-from sharequeue_gateway.leader.kept_locks import KeptLocks
-from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.loading.load_registry import Loads
 from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
@@ -32,34 +27,11 @@ LOCK_ENTRY_SLACK: Final = 64
 """So many entries stay, besides two for each run in flight, before all locks are written in their place."""
 
 
-class Recorded(Enum):
-    """The outcome of a write of locks. A client learns only of RECORDED locks."""
-
-    RECORDED = "the next leader finds them"
-    LED_ELSEWHERE = "another gateway leads; this one has unloaded the share-partition"
-    UNCERTAIN = "another gateway may lead; this one keeps the share-partition, with the locks of its holders"
-
-
-class Register(Protocol):
-    """The share-partitions led here, and their unloading: see `load_registry.Loads`.
-    Loading uses this module, so it is not imported."""
-
-    @property
-    def led(self) -> LedIndex: ...
-
-    @property
-    def kept_locks(self) -> KeptLocks: ...
-
-    def unload(self, led: LedSharePartition) -> None: ...
-
-    def writes_ended(self, led: LedSharePartition) -> None: ...
-
-
 class LockRecorder:
     """Writes locks to Redis before a client learns of them. Unloads the share-partitions that Redis knows another
     leader of."""
 
-    def __init__(self, lock_timers: LockStore, loads: Register, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, lock_timers: LockStore, loads: Loads, cluster: Cluster, clock: Clock) -> None:
         self._lock_timers = lock_timers
         self._loads = loads
         self._cluster = cluster
@@ -80,18 +52,17 @@ class LockRecorder:
         member_id: str,
         ranges: Sequence[AcquiredRange],
         fetch: tuple[str, bytes, int] | None = None,
-    ) -> Recorded:
-        """Write locks to Redis. While Redis is away the lease decides: see `Recorded`.
+    ) -> bool:
+        """Write locks to Redis.
 
         Args:
             fetch: as in LockWrite.
+        Returns: whether the next leader will find them. If not, the client must not learn of them.
         """
         if led.unanswered is not None:
             led.note_answered(ranges)
-        if led.fenced:
-            return Recorded.LED_ELSEWHERE
-        if self._lock_timers.degraded and not self._cluster.lease_holds():
-            return Recorded.UNCERTAIN
+        if led.fenced or (self._lock_timers.degraded and not self._cluster.lease_holds()):
+            return False
         self._timed[led] = 0
         led.writes += 1
         try:
@@ -103,12 +74,10 @@ class LockRecorder:
         if not written:
             log.warning("another gateway leads", extra=fields(group_id=led.key.group_id, topic=led.topic_name))
             self._loads.unload(led)
-            return Recorded.LED_ELSEWHERE
+            return False
         if led.fenced:
             return self._after_unload(led, member_id, ranges)
-        if self._lock_timers.degraded and not self._cluster.lease_holds():
-            return Recorded.UNCERTAIN
-        return Recorded.RECORDED
+        return not self._lock_timers.degraded or self._cluster.lease_holds()
 
     async def still_leads(self, led: LedSharePartition) -> bool:
         """Return whether no other gateway has taken over, asked of Redis. Call it before memory alone is the reason for
@@ -126,7 +95,7 @@ class LockRecorder:
     def tidy(self, led: LedSharePartition) -> None:
         """Remove entries that nobody needs. While members fetch, the writes of their locks do that."""
         if not led.fenced and outgrown(led):
-            self._lock_timers.write(whole(led))
+            self._lock_timers.write(led.all_locks())
 
     def may_leave(self, led: LedSharePartition) -> bool:
         """Before a share-partition at rest is unloaded: leave in Redis what the next leader needs, and no more.
@@ -136,19 +105,19 @@ class LockRecorder:
         if self._lock_timers.degraded:
             return not led.machine.locks()
         if led.lock_entries:
-            self._lock_timers.write(whole(led))
+            self._lock_timers.write(led.all_locks())
         return True
 
-    def _after_unload(self, led: LedSharePartition, member_id: str, ranges: Sequence[AcquiredRange]) -> Recorded:
+    def _after_unload(self, led: LedSharePartition, member_id: str, ranges: Sequence[AcquiredRange]) -> bool:
         """The share-partition was unloaded while its locks were written.
 
         If it was handed over, the next leader reads Redis only after this write has ended, and finds the locks.
         Otherwise they are released in memory.
         """
         if self._loads.kept_locks.holds(led) and not self._lock_timers.degraded:
-            return Recorded.RECORDED
+            return True
         led.release_in_memory(member_id, ranges, self._clock.now_ms())
-        return Recorded.LED_ELSEWHERE
+        return False
 
 
 def taken(
@@ -157,21 +126,17 @@ def taken(
     ranges: Sequence[AcquiredRange],
     fetch: tuple[str, bytes, int] | None,
 ) -> LockWrite:
-    """The write of ranges that a member acquired or renewed."""
+    """The write of ranges that a member acquired or renewed.
+
+    The entry of a lock that has ended stays until a write of all locks: it is of a delivery that the stored state knows
+    too, so the next leader does not restore it.
+    """
     led.lock_entries += len(ranges)
     if outgrown(led):
-        return whole(led, fetch)
+        return led.all_locks(fetch)
     machine = led.machine
     locks = [RestoredLock(first_offset, last_offset, member_id, *lock) for first_offset, last_offset, *lock in ranges]
     return LockWrite(led.key, machine.leader_epoch, machine.state_epoch, locks, False, fetch)
-
-
-def whole(led: LedSharePartition, fetch: tuple[str, bytes, int] | None = None) -> LockWrite:
-    """The write of all locks of a share-partition, in place of its entries in Redis."""
-    machine = led.machine
-    locks = machine.locks()
-    led.lock_entries = len(locks)
-    return LockWrite(led.key, machine.leader_epoch, machine.state_epoch, locks, True, fetch)
 
 
 def outgrown(led: LedSharePartition) -> bool:

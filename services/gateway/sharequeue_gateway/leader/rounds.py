@@ -15,7 +15,6 @@ from sharequeue.clock import Clock
 from sharequeue.repeats import Every
 from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
-from sharequeue_gateway.leader import lock_entries
 from sharequeue_gateway.leader.kept_locks import KeptLocks
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_index import LedIndex
@@ -45,7 +44,7 @@ async def sweep(leader: Leader, kept_locks: KeptLocks) -> None:
 def all_locks(leader: Leader, kept_locks: KeptLocks) -> list[LockWrite]:
     """All locks that this gateway knows, to write back when Redis lost them."""
     own = [led for led in leader.all() if led.machine.runs or led.lock_entries]
-    return [lock_entries.whole(led) for led in (*own, *kept_locks.for_others())]
+    return [led.all_locks() for led in (*own, *kept_locks.for_others())]
 
 
 async def bound_runs(led_index: LedIndex, most: int) -> None:

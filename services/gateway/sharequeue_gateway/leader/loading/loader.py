@@ -19,7 +19,6 @@ from sharequeue.protocol.types import LeftLocks, RestoredLock, SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue_gateway.cluster.leader_epochs import LeaderEpochs
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
-from sharequeue_gateway.leader import lock_entries
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.loading.paged_state import restored_from_pages
 from sharequeue_gateway.leader.loading.start_offsets import StartOffsets, stored_start
@@ -236,7 +235,7 @@ class Loader:
         led.stored_start, led.floor, _, *led.told_ahead = load.begun
         led.version, led.store = -1 if state.version is None else state.version, state.store
         if load.missed or stored_start(state) is None:
-            self.lock_timers.write(lock_entries.whole(led))
+            self.lock_timers.write(led.all_locks())
         else:
             led.lock_entries = len(load.kept)
         return led, load.dead_letters
