@@ -94,7 +94,6 @@ class Cluster:
         return self.generation.leader_of(key)
 
     def home_of(self, group_id: str, member_id: str) -> Node:
-        """The gateway that keeps a member's share session."""
         return self.generation.home_of(group_id, member_id)
 
     def sweeps(self, topic_id: str, partition: int) -> bool:
@@ -217,11 +216,9 @@ class Cluster:
         renewed = True
         while True:
             pause_s = self._lease_s / RENEWALS_PER_LEASE
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._renew_now.wait()
-            except TimeoutError:
-                pass
             self._renew_now.clear()
             try:
                 await self._renew()

@@ -426,9 +426,8 @@ class Metadata:
         """
         self._events = events
         while True:
-            heard = (
-                self._version >= 0 and self._heard_at > 0
-            )  # else ask without waiting, to learn at once that it is back
+            # else ask without waiting, to learn at once that it is back
+            heard = self._version >= 0 and self._heard_at > 0
             query = MetadataChangesQuery(since=max(self._version, 0), max_wait_ms=wait_ms if heard else 0)
             self._changed_here.clear()
             try:

@@ -223,12 +223,9 @@ class Outcomes(msgspec.Struct, eq=False):
             batch = at.batches[position]
             self.results[at.indexes[position]] = result
             if result is APPLIED:
-                for acknowledge_type in batch.types if len(batch.types) == 1 else set(batch.types):
-                    whole = len(batch.types) == 1
-                    records = (
-                        batch.last_offset - batch.first_offset + 1 if whole else batch.types.count(acknowledge_type)
-                    )
-                    self.records[acknowledge_type] = self.records.get(acknowledge_type, 0) + records
+                each = batch.last_offset - batch.first_offset + 1 if len(batch.types) == 1 else 1
+                for acknowledge_type in batch.types:
+                    self.records[acknowledge_type] = self.records.get(acknowledge_type, 0) + each
 
 
 async def check_all(

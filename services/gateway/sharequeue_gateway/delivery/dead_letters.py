@@ -12,6 +12,7 @@ may continue at any time.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -72,11 +73,9 @@ class DeadLetterWriter:
                 continue
             next_ms = min((pending.next_attempt_at_ms for pending in self._queue), default=None)
             self._queue.news.clear()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(None if next_ms is None else max(next_ms - now_ms, 1) / 1000):
                     await self._queue.news.wait()
-            except TimeoutError:
-                continue
 
     async def _write(self, due: Sequence[PendingLetters]) -> None:
         by_led: dict[LedSharePartition, list[PendingLetters]] = {}

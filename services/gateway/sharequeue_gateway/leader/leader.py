@@ -65,20 +65,14 @@ class Leader:
         self.activity = activity
         self._clock = clock
         self.seek: Final = partial(Sought, loads.led)
-        """See Sought."""
         self.of_group: Final = loads.led.of_group
-        """See LedIndex.of_group."""
         self.unload: Final = loads.unload
-        """See Loads.unload."""
         self._ended = Tally(log, logging.WARNING, "locks ended: workers died, or need a longer lock")
         self._under_way: dict[int, PendingWrite] = {}
         """The writes under way, by the id of the machine's write."""
         self.send_now: Final = persister.send_now
-        """See Persister.send_now."""
         self.failing: Final = persister.failing
-        """See Persister.failing."""
         self.cause_of_failing: Final = persister.cause_of_failing
-        """See Persister.cause_of_failing."""
 
     # Loading and unloading
 

@@ -19,14 +19,14 @@ from sharequeue.protocol.errors import InvalidTopic, UnknownTopicOrPartition
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look, looking
-from sharequeue.service.series import Family
+from sharequeue.service.series import Family, Labels
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader.reports.queue_series import OTHER, PAIR
 from sharequeue_gateway.leader.reports.sampler import Sampler
 from sharequeue_gateway.leader.reports.sampling import Sampling
 from sharequeue_gateway.record_log import backlog_store
-from sharequeue_gateway.record_log.backlog_store import Backlogs, Oldest
+from sharequeue_gateway.record_log.backlog_store import Backlog, Backlogs, Oldest
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
@@ -158,29 +158,26 @@ class BacklogLook:
         seen = self._backlogs
         if seen is None:
             return
-        largest = seen.largest[: self.most_pairs]
-        named = [
-            ((backlog.group_id, topic), backlog)
-            for backlog in largest
-            if (topic := self._metadata.name_of(backlog.topic_id)) is not None
-        ]
-        yield from RECORDS.lines((backlog.records, names) for names, backlog in named)
-        if seen.pairs > len(largest):
-            others = seen.records - sum(backlog.records for backlog in largest)
-            yield RECORDS.line(others, (OTHER, OTHER))
+        yield from self._counts(RECORDS, seen)
         now_ms = self._clock.now_ms()
         for family, delayed in ((OLDEST, False), (OLDEST_DELAYED, True)):
             yield from family.lines(
                 (max(0, now_ms - timestamp_ms) / 1000, names)
-                for names, backlog in named
-                if (timestamp_ms := self._oldest_ms.get((backlog.group_id, backlog.topic_id, delayed))) is not None
+                for names, pair in self._named(seen)
+                if (timestamp_ms := self._oldest_ms.get((pair.group_id, pair.topic_id, delayed))) is not None
             )
-        opened = self._open
-        yield from OPEN.lines(
-            (records, (group_id, topic))
-            for group_id, topic_id, records in opened.largest
-            if (topic := self._metadata.name_of(topic_id)) is not None
-        )
-        if opened.pairs > len(opened.largest):
-            yield OPEN.line(opened.records - sum(pair.records for pair in opened.largest), (OTHER, OTHER))
+        yield from self._counts(OPEN, self._open)
         yield from LOG_BYTES.lines([(self._log_bytes, ())])
+
+    def _named(self, seen: Backlogs) -> Iterator[tuple[Labels, Backlog]]:
+        """The pairs with series of their own, with the names of group and topic."""
+        for pair in seen.largest[: self.most_pairs]:
+            if (topic := self._metadata.name_of(pair.topic_id)) is not None:
+                yield (pair.group_id, topic), pair
+
+    def _counts(self, family: Family, seen: Backlogs) -> Iterator[str]:
+        """The records of each pair, and those of the others together."""
+        yield from family.lines((pair.records, names) for names, pair in self._named(seen))
+        if seen.pairs > self.most_pairs:
+            others = seen.records - sum(pair.records for pair in seen.largest[: self.most_pairs])
+            yield family.line(others, (OTHER, OTHER))
