@@ -238,7 +238,6 @@ class Gateway:
         )
 
     def _record_log(self, listener: LogListener) -> Log:
-        """Make the record log that the settings name."""
         settings = self.settings
         if self.kafka is not None:
             from sharequeue_gateway.kafka_log.log import KafkaRecordLog  # noqa: PLC0415  # its libraries are an extra
@@ -409,7 +408,6 @@ class Gateway:
     # What it says about itself
 
     def set_gauges(self) -> None:
-        """Gauges that are read when somebody asks for the metrics."""
         metrics.STREAMS.set_function(self.streams.count)
         metrics.WAITING_FETCHES.set_function(lambda: self.fetches.count)
         metrics.DEAD_LETTERS_PENDING.set_function(self.dead_letters.records)

@@ -210,20 +210,17 @@ OF_TOPIC = (SHARE_FETCHES, FAILED_SHARE_FETCHES, SHARE_ACKNOWLEDGES, FAILED_SHAR
 
 
 def forget_groups(is_led: Callable[[str], object]) -> None:
-    """Drop the series of groups of which this gateway leads no share-partition. `is_led`: whether it leads any of a
-    group."""
+    """Drop the series of groups that this gateway does not lead. `is_led`: whether it leads a part of one."""
     for counts in OF_GROUP:
         for group_id in [group_id for group_id in counts if not is_led(group_id)]:
             counts.forget(group_id)
 
 
 def forget_group(group_id: str) -> None:
-    """Drop the series of a deleted group."""
     for counts in (*OF_GROUP, REMOVED_UNFINISHED):
         counts.forget(group_id)
 
 
 def forget_topic(name: str) -> None:
-    """Drop the series of a deleted topic."""
     for counts in OF_TOPIC:
         counts.forget(name)

@@ -42,8 +42,7 @@ class GenerationEvents(Protocol):
     """Receives each new generation."""
 
     async def generation_changed(self, *, missed: bool) -> None:
-        """Other gateways lead now. `missed`: this gateway skipped a generation, in which another one may have led its
-        share-partitions."""
+        """Other gateways lead now. `missed`: one in between may have led what is led here."""
 
 
 class Cluster:
@@ -97,7 +96,6 @@ class Cluster:
         return self.generation.home_of(group_id, member_id)
 
     def sweeps(self, topic_id: str, partition: int) -> bool:
-        """Return whether this gateway applies retention to a partition."""
         return self.generation.sweeper_of(topic_id, partition) == self.me
 
     def others(self) -> list[Node]:
@@ -136,18 +134,15 @@ class Cluster:
         return time.monotonic() <= self._former_until_s
 
     def lease_holds(self) -> bool:
-        """Return whether the lease holds by the clock of this gateway: until it ends, no other gateway takes its
-        place."""
+        """Return whether the lease holds by this clock: until it ends, no other gateway takes this one's place."""
         return time.monotonic() < self._lease_ends_s
 
     def lost_lease(self) -> bool:
-        """Return whether the lease ended LOST_LEASES lengths ago or earlier, because no group coordinator renewed
-        it."""
+        """Return whether no group coordinator has renewed the lease for LOST_LEASES lengths."""
         return time.monotonic() > self._lease_ends_s + (LOST_LEASES - 1) * self._lease_s
 
     def client(self, node: Node) -> Client:
-        """A client of another gateway. Its connections are not limited: urgent calls must not queue behind long
-        polls."""
+        """A client without a limit of connections: urgent calls must not queue behind long polls."""
         client = self._clients.get(node.url)
         if client is None:
             client = self._clients[node.url] = Client(

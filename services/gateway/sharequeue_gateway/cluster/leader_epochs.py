@@ -32,8 +32,7 @@ class LeaderEpochs:
         self.current = max(self.current, epoch)
 
     def fence(self) -> None:
-        """The outcome of a write was lost, and the write may still arrive: allow no load before a higher epoch is
-        there."""
+        """A write whose outcome is unknown may still arrive: allow no load before there is a higher epoch."""
         if self._fencing is None:
             self._fencing = asyncio.get_running_loop().create_task(self._fence())
 

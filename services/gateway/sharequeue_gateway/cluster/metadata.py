@@ -131,8 +131,7 @@ class Metadata:
         self._awaiting: dict[Changed, None] = {}
         """One for each answer under way: the changes that the feed has named since the request."""
         self._changed_here: set[str] = set()
-        """The ids of topics that were changed through this gateway since it asked the feed: the feed's answer may be
-        older."""
+        """The topics that were changed here since this gateway asked the feed, whose answer may be older."""
         self._events: MetadataEvents | None = None
         """Given to `follow`."""
 
@@ -216,8 +215,7 @@ class Metadata:
         return await self.create(name, {})
 
     async def would_create(self, name: str) -> bool:
-        """Return whether a produce to this name would create a topic. Raises: ApiError: the group coordinator is
-        away."""
+        """Return whether a produce would create the topic. Raises: ApiError: the group coordinator is away."""
         try:
             await self.topic(name)
         except UnknownTopicOrPartition:
@@ -250,7 +248,6 @@ class Metadata:
         return body
 
     async def topics_by_id(self, topic_ids: list[str]) -> None:
-        """Learn topics by their ids."""
         unknown = [topic_id for topic_id in topic_ids if topic_id not in self._by_id]
         if unknown:
             await self._ask(DescribeTopicsRequest(topic_ids=unknown))
@@ -261,7 +258,6 @@ class Metadata:
         return not unsure or len(await self._ask(DescribeTopicsRequest(topic_ids=unsure))) == len(unsure)
 
     async def learn_all(self) -> None:
-        """Learn every topic."""
         query = ListTopicsQuery()
         while True:
             page: TopicList = await self._coordinator.call(apis.LIST_TOPICS, query, key=CLUSTER)
@@ -347,8 +343,7 @@ class Metadata:
         return response
 
     def _use_service(self, service: Mapping[str, int]) -> None:
-        """Put service-wide settings in force: defaults of the groups, and bounds of what they and fetches say. Before
-        the first answer there are none."""
+        """Put service-wide settings in force: defaults and bounds. There are none before the first answer."""
         self._service = service
         self._group_configs = group_configs({**service_config({}, self.kafka_defaults), **service})
         lock = self._group_configs[LOCK_DURATION]
@@ -394,7 +389,6 @@ class Metadata:
     async def _call(
         self, api: Api, request: Any = None, *, key: str = CLUSTER, path: Mapping[str, Any] | None = None
     ) -> Any:
-        """Ask the group coordinator."""
         return await self._coordinator.call(api, request, key=key, path=path, deadline_s=self._deadline_s())
 
     def _deadline_s(self) -> float | None:

@@ -20,8 +20,7 @@ LOST: Final = (RedisError, OSError, TimeoutError, RuntimeError)
 
 @contextmanager
 def asking() -> Iterator[None]:
-    """Around a call of redis-py. Raises: LOST, also for a fault of redis-py itself, as when the event loop stood
-    still while a connection closed."""
+    """Make a fault of redis-py itself one of LOST, as when a connection closed while the event loop stood still."""
     try:
         yield
     except LOST:
@@ -49,7 +48,6 @@ class RedisKeys(NamedTuple):
 
     @property
     def appended(self) -> str:
-        """The channel."""
         return f"sharequeue:{self.cluster_id}:appended"
 
 

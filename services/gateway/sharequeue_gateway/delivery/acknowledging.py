@@ -324,8 +324,7 @@ class Acknowledger:
         atomic: bool,
         now_ms: int,
     ) -> AcknowledgementResult | Writes:
-        """Apply the acknowledgements of one unit to a share-partition. Returns: their result, or the writes to
-        await."""
+        """Apply one unit to a share-partition. Returns: the result, or the writes to await."""
         if isinstance(led, ApiError):
             raise led
         if led.fenced:

@@ -85,8 +85,7 @@ class DeadLetterWriter:
             await self._write_share_partition(ranges)
 
     async def _write_share_partition(self, ranges: Sequence[PendingLetters]) -> None:
-        """Write the due ranges of one share-partition, many at once. A range that failed before is written by itself,
-        so that it does not stop the others."""
+        """Write the due ranges of one share-partition; by itself one that failed before, so that it stops no other."""
         led = ranges[0].led
         metrics.DEAD_LETTER_WRITES[led.key.group_id].inc(len(ranges))
         try:
@@ -298,8 +297,7 @@ class DeadLetterWriter:
 
 
 def _history(letter: DeadLetter) -> dict[str, str]:
-    """The last reasons that clients gave, the oldest first, as JSON. No header if there is only one, which has a header
-    of its own."""
+    """The last reasons of clients as JSON, the oldest first. A single one has a header of its own."""
     reasons = (*letter.earlier, *(() if letter.reason is None else (letter.reason,)))[-KEPT_REASONS:]
     if not letter.earlier:
         return {}

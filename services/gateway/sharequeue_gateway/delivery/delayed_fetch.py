@@ -195,8 +195,7 @@ class _DelayedFetch:
         return any(fault.led_elsewhere for fault in faults)
 
     async def _next_look(self) -> bool:
-        """Load more, register or sleep before the next look. Returns: False if the fetch is to be answered with
-        nothing."""
+        """Load more, register or sleep before the next look. Returns: False if there is none: answer nothing."""
         limits, now_ms = self._asked.limits, self._shared.clock.now_ms()
         if limits.max_records == 0 or limits.max_bytes == 0:
             return False
@@ -213,8 +212,7 @@ class _DelayedFetch:
         return True
 
     async def _look_after_deadline(self) -> bool:
-        """After the deadline, read the log ends once. A fetch that was to wait then takes fewer bytes than
-        `min_bytes`."""
+        """After the deadline, read the log ends once. Then fewer bytes than `min_bytes` suffice."""
         if self._looked_at_ends or not await self._look_at_ends():
             if self._asked.limits.min_bytes <= 1 or not self._waits:
                 return False

@@ -250,8 +250,7 @@ class Fetcher:
         faults: list[PartitionFault],
         now_ms: int,
     ) -> list[LedSharePartition]:
-        """The share-partitions that may have records; an empty list if they have less than `min_bytes`, which
-        `waiting` notes, or that is unknown."""
+        """The ones to take from; none if they have less than `min_bytes`, as `waiting` notes, or a fault."""
         there: list[LedSharePartition] = []
         for start in range(0, len(leds), LOOKED_AT_ONCE):
             if start:

@@ -50,7 +50,6 @@ class FetchingMembers:
             self.hosts.pop(name, None)
 
     def forget_group(self, group_id: str) -> None:
-        """The group is deleted."""
         self._forget([name for name in self.seen if name[0] == group_id])
 
     def count(self) -> Mapping[str, int]:

@@ -115,8 +115,7 @@ class Holder:
 
 
 def _refuse_doubles(outcomes: Outcomes, at: AtPartition) -> list[int]:
-    """Refuse acknowledgements of offsets that an earlier one of the same call names. Returns: the positions of the
-    others, in request order."""
+    """Refuse what names an offset twice. Returns: the positions of the others, in request order."""
     end = -1
     single: list[int] = []
     for position in sorted(range(len(at.batches)), key=lambda position: at.batches[position].first_offset):

@@ -188,7 +188,6 @@ class WaitingFetch:
         return woken
 
     def _stir(self) -> None:
-        """End the wait."""
         if self._sleeper is not None and not self._sleeper.done():
             self._wakings.wake(self._sleeper)
 

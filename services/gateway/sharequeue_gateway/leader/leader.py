@@ -129,11 +129,9 @@ class Leader:
         self._loads.discard(lambda _: True)
 
     def topic_deleted(self, topic_id: str) -> None:
-        """A topic is deleted: unload its share-partitions."""
         self._loads.forget(self._led.of_topic(topic_id), lambda key: key.topic_id == topic_id)
 
     def group_changed(self, group_id: str, config: ShareGroupConfig) -> None:
-        """The settings of a group have changed."""
         for led in self._led.of_group(group_id):
             led.machine.config = config
             led.wake()
@@ -214,8 +212,7 @@ class Leader:
             self._loads.kept_locks.keep(led)
 
     def _completed(self, led: LedSharePartition, completed: Completed) -> None:
-        """The machine has committed a write or rolled it back: report the changes to fetches, dead letters and
-        Redis."""
+        """A write is committed or rolled back: report the changes to fetches and dead letters."""
         machine = led.machine
         if not machine.runs:
             led.batch_times = None
@@ -291,8 +288,7 @@ class Leader:
         if expired.write is not None:
 
             def enqueue(_: object) -> None:
-                """Enqueue, unless it was unloaded: a new leader may still deliver records that expired only in this
-                memory."""
+                """Enqueue, unless a new leader may still deliver what expired in this memory alone."""
                 if not led.fenced:
                     self._dead_letters.enqueue(led, expired.dead_letters)
 

@@ -50,7 +50,6 @@ class WholeTopics(Sequence[tuple[KnownTopic, int]]):
 
 
 def all_of(topics: Collection[KnownTopic]) -> Partitions:
-    """All partitions of topics."""
     count = sum([topic.partitions for topic in topics])
     if count > LISTED * len(topics):
         return WholeTopics(topics, count)

@@ -81,8 +81,7 @@ class LedSharePartition(WakeUps):
         return max(self.used_at_ms, 0 if self.of_topic is None else self.of_topic.used_at_ms)
 
     def has_unstored_voids(self) -> bool:
-        """Return whether memory has finished offsets without a record that the share coordinator still counts as
-        lag."""
+        """Return whether the share coordinator still counts as lag what memory has finished."""
         machine = self.machine
         if machine.start_offset != self.stored_start:
             return machine.start_offset > self.stored_start
@@ -95,8 +94,7 @@ class LedSharePartition(WakeUps):
             self._quiet = None
 
     def quiet(self) -> asyncio.Future[None]:
-        """A future of an unloaded share-partition that ends with its last write. Call this only while one is under
-        way."""
+        """A future that ends with the last write of an unloaded share-partition. One must be under way."""
         if self._quiet is None:
             self._quiet = asyncio.get_running_loop().create_future()
         return self._quiet
@@ -137,8 +135,7 @@ class LedSharePartition(WakeUps):
         self.unanswered = None
 
     def release_in_memory(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
-        """Release ranges of an unloaded share-partition in memory, without a write. Their deliveries are
-        forgiven: no client saw them."""
+        """Release ranges without a write, after an unload. No client saw them: their deliveries are forgiven."""
         for first_offset, last_offset, delivery_count, *_ in ranges:
             release = AcknowledgementBatch(
                 first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count, begun=False, seen=False

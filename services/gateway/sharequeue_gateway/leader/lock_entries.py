@@ -28,8 +28,7 @@ LOCK_ENTRY_SLACK: Final = 64
 
 
 class LockRecorder:
-    """Writes locks to Redis before a client learns of them. Unloads the share-partitions that Redis knows another
-    leader of."""
+    """Writes locks to Redis, and unloads the share-partitions of which Redis knows another leader."""
 
     def __init__(self, lock_timers: LockStore, loads: Loads, cluster: Cluster, clock: Clock) -> None:
         self._lock_timers = lock_timers
@@ -39,8 +38,7 @@ class LockRecorder:
         self._timed = loads.led.timed
 
     def check_may_acquire(self) -> None:
-        """Raises: CoordinatorNotAvailable: another gateway may hand out the same records: Redis and the lease are
-        lost."""
+        """Raises: CoordinatorNotAvailable: without Redis and lease, another gateway may hand out the same."""
         if self._lock_timers.degraded and not self._cluster.lease_holds():
             raise CoordinatorNotAvailable(
                 f"the group coordinator does not answer, and Redis {self._lock_timers.trouble}; try again in a moment"
@@ -80,8 +78,7 @@ class LockRecorder:
         return not self._lock_timers.degraded or self._cluster.lease_holds()
 
     async def still_leads(self, led: LedSharePartition) -> bool:
-        """Return whether no other gateway has taken over, asked of Redis. Call it before memory alone is the reason for
-        a refusal."""
+        """Ask Redis whether no other gateway leads, before memory alone is the reason for a refusal."""
         epoch = await self._lock_timers.leader_epoch(led.key)
         if led.fenced:
             return False

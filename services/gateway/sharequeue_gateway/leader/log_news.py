@@ -28,8 +28,7 @@ class LogNews:
         self.changed(topic_id, partition, -1, log_end_offset)
 
     def changed(self, topic_id: str, partition: int, log_start_offset: int, log_end_offset: int) -> None:
-        """Wake a fetch of each group. Each share-partition follows the log start, whether or not a fetch reads it:
-        deleted records take no room."""
+        """Wake a fetch of each group. The share-partitions follow the log start: deleted records take no room."""
         now_ms = 0
         for led in self.led.by_topic.get(topic_id, {}).get(partition, ()):
             if led.machine.start_offset < log_start_offset:

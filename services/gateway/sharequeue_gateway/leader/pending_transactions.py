@@ -79,7 +79,6 @@ class PendingTransactions:
     """Age of the oldest settlement of the whole service that the last sweep has found."""
 
     def records(self) -> int:
-        """Return how many records are pending."""
         return sum(led.machine.pending_count for led in list(self._led.pending))
 
     def oldest_s(self) -> float:
@@ -88,7 +87,6 @@ class PendingTransactions:
         return max(self._clock.now_ms() - min(since_ms), 0) / 1000 if since_ms else 0.0
 
     async def run(self) -> None:
-        """Look again and again. Never returns."""
         swept = time.monotonic()
         async for _ in Every(LOOK_S):
             try:
@@ -214,8 +212,7 @@ class PendingTransactions:
     # Sweep
 
     async def sweep(self) -> None:
-        """Look at settlements that nobody has applied: load their share-partitions,
-        and remove those that have no use."""
+        """Load the share-partitions of settlements that nobody has applied, and remove those without use."""
         after: datetime | None = None
         while True:
             rows = await self._query(settlements.unapplied, SWEPT_AFTER_S, after, ASKED_AT_ONCE)

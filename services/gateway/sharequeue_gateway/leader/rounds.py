@@ -32,8 +32,7 @@ LOOKS: Final = 10
 
 
 async def sweep(leader: Leader, kept_locks: KeptLocks) -> None:
-    """End due locks. A share-partition that nobody has loaded waits for the fetch that loads it. Runs until it is
-    cancelled."""
+    """End due locks; one that is not loaded waits for the fetch that loads it. Never returns."""
     sweeps = count(1)
     async for _ in Every(SWEEP_PAUSE_S):
         await leader.expire_all_due()
@@ -48,8 +47,7 @@ def all_locks(leader: Leader, kept_locks: KeptLocks) -> list[LockWrite]:
 
 
 async def bound_runs(led_index: LedIndex, most: int) -> None:
-    """Mark the share-partitions that are crowded, and wake the fetches of those that no longer are. Runs until it is
-    cancelled."""
+    """Mark crowded share-partitions, and wake the fetches of those that no longer are. Never returns."""
     async for _ in Every(LOOK_S):
         slices = Slices()
         leds = [led for led in led_index if led.machine.runs or led.machine.crowded]
@@ -64,8 +62,7 @@ async def bound_runs(led_index: LedIndex, most: int) -> None:
 
 
 async def unload_idle(leader: Leader, led_index: LedIndex, clock: Clock, idle_ms: int) -> None:
-    """Unload share-partitions that were not used for `idle_ms`, and remove what Redis need not keep of those that have
-    come to rest. Runs until it is cancelled."""
+    """Unload what was not used for `idle_ms`, and remove what Redis need not keep. Never returns."""
     pause_s = min(max(idle_ms / 1000 / LOOKS, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
     async for _ in Every(pause_s):
         now_ms = clock.now_ms()

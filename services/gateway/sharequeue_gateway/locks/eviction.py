@@ -1,5 +1,4 @@
-"""Watches whether Redis may evict locks to make room. After a crash of a gateway their records are delivered again at
-once."""
+"""Watches whether Redis may evict locks: their records would come again at once after a crash of a gateway."""
 
 import asyncio
 import logging

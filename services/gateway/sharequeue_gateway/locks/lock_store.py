@@ -68,7 +68,6 @@ class LockStore(LockWriter):
         return [key for key, count in zip(keys, counts, strict=True) if count > 1]  # one field is the epoch
 
     async def _execute(self, commands: Commands) -> list[Any]:
-        """Run commands in one round trip."""
         try:
             return await self._execute_once(commands)
         except NoScriptError:

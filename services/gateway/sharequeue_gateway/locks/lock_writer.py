@@ -114,8 +114,7 @@ class OwnConnection:
 
 
 class LockWriter:
-    """Writes locks. `degraded`: Redis did not answer in time, and is not used until `LockStore` has written all
-    back."""
+    """Writes locks. `degraded`: Redis failed, and is not used until `LockStore` has written all back."""
 
     def __init__(self, redis: Redis, node_id: str, timeout_ms: int, keys: RedisKeys) -> None:
         self._redis = redis
@@ -196,8 +195,7 @@ class LockWriter:
                 waiting.done.set_result(answer != 0)
 
     async def _round_trip(self, trip: Sequence[Call], answers: list[int]) -> bool:
-        """Send the calls of one round trip. Puts the answers of scripts in the places of their writes: 0 if Redis knows
-        a higher leader epoch."""
+        """Send one round trip. `answers`: by write, 0 if Redis knows a higher leader epoch."""
         commands = [call.command for call in trip]
         try:
             found = await self._own_connection.execute(commands)
@@ -215,8 +213,7 @@ class LockWriter:
         return await execute(commands)
 
     async def _guard(self, call: Awaitable[Any], timeout_s: float | None = None) -> Any:
-        """Await a call to Redis. Returns: its answer; None if it fails or is late, and Redis is not used from then
-        on."""
+        """Await a call. Returns: its answer; None if it fails or is late: Redis is not used any more."""
         try:
             answer = await in_time(call, timeout_s or self._timeout_s)
         except LOST as fault:

@@ -102,7 +102,6 @@ class RoutedAcknowledger:
         results: list[AcknowledgementResult],
         indexes: Sequence[int],
     ) -> None:
-        """Acknowledge the `indexes` at one leader."""
         some = structs.replace(request, acknowledgements=[request.acknowledgements[index] for index in indexes])
         if node == self._routing.cluster.me:
             answered = await self._local.acknowledge(group_id, some)
@@ -143,8 +142,7 @@ class RoutedAcknowledger:
 
 
 async def leaders_of(routing: Routing, metadata: Metadata, items: Sequence[tuple[str, Acknowledgement]]) -> list[Node]:
-    """The leader of each acknowledgement of a group. One with an unknown topic stays here: the check gives the
-    reason."""
+    """The leader of each acknowledgement; of one with an unknown topic this gateway, whose check says why."""
     await ask_for_topics(metadata, (item for _, item in items))
     topics = ((group_id, metadata.by_name.get(item.topic), item.partition) for group_id, item in items)
     return [

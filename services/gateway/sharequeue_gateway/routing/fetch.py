@@ -321,8 +321,7 @@ class RoutedFetch:
         return called
 
     async def give_back(self, asked: Asked, found: Fetched) -> None:
-        """Release the records of a client that is gone. With a `fetch_id` they stay held, because a repeat may have got
-        them."""
+        """Release the records of a client that is gone, but with a `fetch_id`: a repeat may have got them."""
         if asked.fetch_id is not None:
             return
         self._fetcher.give_back(asked.member_id, found.acquired)

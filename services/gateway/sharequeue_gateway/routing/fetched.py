@@ -21,7 +21,6 @@ _answer: Final = msgspec.json.Decoder(LeaderFetchResponse)
 
 
 def decoded(body: bytes) -> LeaderFetchResponse:
-    """The answer of a leader."""
     return _answer.decode(body)
 
 
@@ -78,7 +77,6 @@ class Fetched(msgspec.Struct, frozen=True):
         return [*own, *passed_on]
 
     def records(self) -> int:
-        """Return how many offsets were acquired."""
         return sum(part.size for part in self.ranges())
 
     def size(self) -> int:

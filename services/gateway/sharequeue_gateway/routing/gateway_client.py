@@ -55,8 +55,7 @@ def _relayed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
 
 
 class LeaderAnswer(NamedTuple):
-    """The answer of a leader. `ended`: the group was reset or deleted. `too_few`: the bytes and records there, if they
-    are less than `min_bytes`."""
+    """A leader's answer. `ended`: the group was reset or deleted. `too_few`: as of `WaitingFetch`."""
 
     body: bytes
     ended: bool = False
@@ -169,8 +168,7 @@ class GatewayClient:
         return await self._take_all(by_node)
 
     async def take_from_others(self, keys: Sequence[SharePartitionKey]) -> LeftBy:
-        """As `take_from_former`, at every other gateway. Without Redis only earlier leaders know the locks, and the
-        last leader may never have loaded them."""
+        """As `take_from_former`, at all others: without Redis, the last leader may never have loaded the locks."""
         return await self._take_all(dict.fromkeys(self._cluster.others_lately(), keys) if keys else {})
 
     async def have_loaded(self, leds: Sequence[LedSharePartition]) -> None:

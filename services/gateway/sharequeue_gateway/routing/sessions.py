@@ -28,8 +28,7 @@ SPLIT_AT_ONCE: Final = 500
 
 
 class OpenSession(NamedTuple):
-    """A request in a session. `turn`: as in `Asked`. `closing`: this request closes the session. `topics`: those that
-    the session follows."""
+    """A request in a session. `turn`: as in `Asked`. `closing`: it closes it. `topics`: those that it follows."""
 
     group_id: str
     member_id: str
@@ -172,7 +171,6 @@ class Sessions:
         await self._leader.release_member(leds, member_id)
 
     def count(self, group_id: str) -> int:
-        """The number of sessions of a group at this gateway."""
         return len(self._cache.of_group(group_id))
 
     def end(self, group_id: str) -> None:
@@ -185,8 +183,7 @@ class Sessions:
         return self._cache.drop((group_id, member_id))
 
     def drop_moved(self) -> None:
-        """Drop the sessions that another gateway keeps now. Their members open new ones there, and keep their
-        records."""
+        """Drop the sessions that another gateway keeps now. Their members open new ones, and keep their records."""
         for key in self._cache.all():
             if self._routing.home_elsewhere(*key) is not None:
                 self._cache.drop(key)

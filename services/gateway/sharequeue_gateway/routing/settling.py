@@ -213,7 +213,6 @@ class Settler:
             self._routing.cluster.look_again()  # the leader asks by itself
 
     async def _at(self, node: Node, group_id: str, request: HoldRequest) -> HoldResponse:
-        """Hold records at one leader."""
         if node == self._routing.cluster.me:
             return await self._local.hold(group_id, request)
         try:

@@ -245,8 +245,7 @@ class Stream:
         return after
 
     async def _again(self, position: int) -> Records | Failing | Closed | None:
-        """An event of an earlier connection, with what the member still holds of it, of the topics of this one: its
-        caller may read no other."""
+        """An earlier event with what is still held of it, of the topics that the caller of this connection may read."""
         name_of = self._shared.metadata.name_of
         ranges = [
             OffsetsAt(*part[:4]) for part in self.window.ranges(position) if name_of(part.topic_id) in self.topics

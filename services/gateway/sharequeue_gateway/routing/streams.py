@@ -112,8 +112,7 @@ class Streams:
                 self._disconnected(stream, waiting)
 
     def _connect(self, waiting: WaitingFetch, opening: Opening) -> tuple[Stream, int | None]:
-        """Give a connection to the member's stream. Returns: the stream, and the last position that
-        the client has; None: it has none."""
+        """Give a connection to the member's stream. Returns: it, and the last position of the client, if any."""
         group_id, member_id, last = opening.group_id, opening.member_id, opening.last
         stream = self._streams.get((group_id, member_id))
         if stream is None:
@@ -138,7 +137,6 @@ class Streams:
         return stream, after
 
     def _disconnected(self, stream: Stream, waiting: WaitingFetch) -> None:
-        """The connection of a stream has ended."""
         stream.waiting, stream.pulse, stream.writing = None, None, False
         if waiting.life is Life.STOPPING or waiting.life is Life.ENDED:
             self._forget(stream)

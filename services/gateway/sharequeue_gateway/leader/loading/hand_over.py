@@ -27,8 +27,7 @@ WRITES_END_S: Final = 1.5
 
 @dataclass(eq=False)
 class HandOver:
-    """Moves leadership away from this gateway. `sessions_moved`: drops the share sessions that other gateways keep
-    now."""
+    """Moves leadership away from this gateway. `sessions_moved`: drops the share sessions kept elsewhere now."""
 
     _loads: Loads
     _cluster: Cluster
@@ -74,7 +73,6 @@ class HandOver:
             await asyncio.wait(quiet, timeout=WRITES_END_S)
 
     async def finish(self, have_loaded: Callable[[Sequence[LedSharePartition]], Awaitable[None]]) -> None:
-        """Stop this gateway. The next leaders read the locks from Redis; while Redis is away, they ask this
-        gateway."""
+        """Stop: the next leaders read the locks from Redis; while it is away, they ask this gateway."""
         if self._lock_timers.degraded:
             await self._loads.kept_locks.until_given(have_loaded)

@@ -142,8 +142,7 @@ class Activity:
         counters.totals.sums["produced"] += records
 
     def delivered(self, led: LedSharePartition, ranges: Sequence[AcquiredRange], batches: Sequence[TimedBatch]) -> None:
-        """A fetch acquired ranges out of these batches. The times of the batches are kept until the records are
-        finished."""
+        """A fetch acquired ranges out of these batches, whose times are kept until they are finished."""
         if led.batch_times is None:
             led.batch_times = BatchTimes()
         led.batch_times.note(batches)
@@ -279,7 +278,6 @@ class Activity:
             log.error("counts of activity are lost: cannot write", extra=fields(rows=len(lost.counters)))
 
     async def close(self) -> None:
-        """Write the last counts."""
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self.flush()

@@ -106,7 +106,6 @@ class BacklogLook:
     _open: Backlogs = field(init=False, default_factory=lambda: Backlogs([], 0, 0))
 
     async def run(self) -> None:
-        """Look again and again. Runs until it is cancelled."""
         async for _ in Every(self.interval_ms / 1000, at_once=True):
             await self.look()
 

@@ -28,8 +28,7 @@ KEPT_MS: Final = 8 * FINE_MS
 
 @dataclass(eq=False)
 class Sampler:
-    """`members`: by group, a number of each that was seen here in the last minute. `sampling`: None while another
-    gateway takes the samples."""
+    """`members`: by group, a number of each that was seen lately. `sampling`: None if another gateway samples."""
 
     _query: Query
     _cluster: Cluster
@@ -74,8 +73,7 @@ class Sampler:
         return Figures(pairs=counted, members=self._members(), paused=sorted(paused))
 
     async def take(self, backlogs: Backlogs, oldest: Oldest, opened: Backlogs) -> None:
-        """Take a sample of what was read and of the figures of all gateways. Raises: ApiError: it is not written; what
-        happened is in the next one."""
+        """Take a sample of all gateways and of what was read. Raises: ApiError: what happened is in the next one."""
         ended = Round(self._clock.now_ms())
         nodes = [self._cluster.me, *self._cluster.others()]
         self._known = {node: pairs for node, pairs in self._known.items() if node in nodes}

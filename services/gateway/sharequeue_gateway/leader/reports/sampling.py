@@ -50,8 +50,7 @@ def fields_of(counts: Counts, at_ms: int, now_ms: int) -> dict[str, Any]:
 
 
 class Round:
-    """The counts of one look by series. A count of a group and a topic is one of three series. `workers`: by
-    group, the numbers of its members."""
+    """The counts of one look by series: the cluster, groups, topics. `workers`: by group, its members' numbers."""
 
     def __init__(self, at_ms: int) -> None:
         self.at_ms = at_ms
