@@ -201,13 +201,7 @@ class Gateway:
         self.persister = Persister(self.share_coordinator, deadline_ms=settings.state_write_deadline_ms)
         self.dead_letters = DeadLetterQueue()
         self.loads = Loads(
-            self.led,
-            loader,
-            self.dead_letters,
-            clock=clock,
-            cluster=cluster,
-            epochs=self.epochs,
-            max_share_partitions=settings.max_share_partitions,
+            self.led, loader, self.dead_letters, clock, cluster, self.epochs, settings.max_share_partitions
         )
         locks = LockRecorder(self.lock_timers, self.loads, cluster, clock)
         self.leader = Leader(self.loads, locks, self.persister, self.dead_letters, self.activity, clock)
@@ -338,7 +332,7 @@ class Gateway:
 
     async def register(self) -> None:
         """Register with the group coordinator. Raises: the fault, if that fails."""
-        self.hand_over.begin(await self.cluster.register())
+        self.epochs.raise_to(await self.cluster.register())
         if self.access is not None:
             with contextlib.suppress(ApiError):  # the feed brings them too
                 await self.access.fill()
@@ -409,7 +403,7 @@ class Gateway:
 
     def set_gauges(self) -> None:
         metrics.STREAMS.set_function(self.streams.count)
-        metrics.WAITING_FETCHES.set_function(lambda: self.fetches.count)
+        metrics.WAITING_FETCHES.set_function(lambda: len(self.fetches.waiting))
         metrics.DEAD_LETTERS_PENDING.set_function(self.dead_letters.records)
         metrics.LED_SHARE_PARTITIONS.set_function(lambda: len(self.led))
         log_metrics.watch(self.record_log)

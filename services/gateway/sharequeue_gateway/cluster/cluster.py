@@ -92,9 +92,6 @@ class Cluster:
     def leader_of(self, key: SharePartitionKey) -> Node:
         return self.generation.leader_of(key)
 
-    def home_of(self, group_id: str, member_id: str) -> Node:
-        return self.generation.home_of(group_id, member_id)
-
     def sweeps(self, topic_id: str, partition: int) -> bool:
         return self.generation.sweeper_of(topic_id, partition) == self.me
 

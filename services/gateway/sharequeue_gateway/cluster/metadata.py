@@ -386,10 +386,8 @@ class Metadata:
         """Return whether the group coordinator has answered the change feed recently."""
         return time.monotonic() - self._heard_at < FEED_WAIT_MS / 1000 + 10
 
-    async def _call(
-        self, api: Api, request: Any = None, *, key: str = CLUSTER, path: Mapping[str, Any] | None = None
-    ) -> Any:
-        return await self._coordinator.call(api, request, key=key, path=path, deadline_s=self._deadline_s())
+    async def _call(self, api: Api, request: Any, *, key: str = CLUSTER) -> Any:
+        return await self._coordinator.call(api, request, key=key, deadline_s=self._deadline_s())
 
     def _deadline_s(self) -> float | None:
         """A short deadline while the group coordinator is away, because a client waits for the answer."""

@@ -42,8 +42,6 @@ APPLIED_AT_ONCE: Final = 200
 """Units that are applied in one step of the event loop: a few milliseconds."""
 CHECKED_AT_ONCE: Final = MAX_ACKNOWLEDGEMENTS
 """Acknowledgements that are checked in one step of the event loop."""
-ALONE: Final = {acknowledge_type: (acknowledge_type,) for acknowledge_type in AcknowledgeType}
-"""The types of an acknowledgement with one type: most have one, and a call may have very many of them."""
 _TYPE_NAMES: Final = {acknowledge_type: name for name, acknowledge_type in ACKNOWLEDGE_TYPES.items()}
 
 _TypeNames = list[Literal[*ACKNOWLEDGE_TYPES]] | None  # type: ignore[valid-type]
@@ -122,8 +120,8 @@ def check(
     _check_options(acknowledgement, types, kafka_defaults)
     return AcknowledgementBatch(
         first_offset,
-        first_offset if first_offset == last_offset else last_offset,  # a single record has one number in memory
-        ALONE[types[0]] if len(types) == 1 else tuple(types),
+        last_offset,
+        tuple(types),
         acknowledgement.delivery_count,
         acknowledgement.reason,
         acknowledgement.delay_ms,

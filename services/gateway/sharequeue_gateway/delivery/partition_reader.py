@@ -201,8 +201,11 @@ class PartitionReader:
         self, led: LedSharePartition, offset: int, max_bytes: int, max_records: int
     ) -> ReadResult[RecordBatch]:
         key, committed = led.key, led.machine.config.read_committed
-        with led.read_alone():
+        led.reading = True  # other fetches are turned away; this one passes on what it leaves when it ends
+        try:
             return await self._record_log.read(key.topic_id, key.partition, offset, max_bytes, max_records, committed)
+        finally:
+            led.reading = False
 
 
 def absent_ranges(

@@ -239,11 +239,6 @@ class WaitingFetches:
         """A fetch of a client, which is not registered yet."""
         return WaitingFetch(client, self._wakings)
 
-    @property
-    def count(self) -> int:
-        """Return how many fetches wait for records."""
-        return len(self.waiting)
-
     def by_group(self, group_id: str) -> list[WaitingFetch]:
         """A group's fetches of share-partitions that this gateway leads."""
         return [fetch for fetch, of_group in self.under_way.items() if of_group == group_id]

@@ -175,10 +175,8 @@ class PendingTransactions:
             for led, pending in asked
             if led.key in committed
         ]
-        if len(heard) == len(asked):
-            return heard
         others = [each for each in asked if each[0].key not in committed]
-        decided = await self._query(settlements.decided, [pending for _, pending in others])
+        decided = await self._query(settlements.decided, [pending for _, pending in others]) if others else ()
         return heard + [(*each, became) for each, became in zip(others, decided, strict=True)]
 
     def _resolve(self, led: LedSharePartition, pending: Pending, settlement: Settlement | None) -> Outcome | None:

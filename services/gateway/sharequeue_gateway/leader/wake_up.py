@@ -22,8 +22,7 @@ the limits leave no room, or its share coordinator takes no writes (`halted`). E
 event that removes the obstacle wakes a waiter.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Protocol
@@ -176,15 +175,6 @@ class WakeUps(Awaited):
         for member_id in members:
             for waiter in (self.holders or {}).get(member_id or "", ()):
                 waiter.wake()
-
-    @contextmanager
-    def read_alone(self) -> Iterator[None]:
-        """Read the log while other fetches are turned away. The reader passes on what it leaves when it ends."""
-        self.reading = True
-        try:
-            yield
-        finally:
-            self.reading = False
 
 
 def may_acquire(led: WakeUps, record_log: RecordLog, now_ms: int) -> bool:

@@ -39,12 +39,10 @@ class Eviction:
         except LOST:  # it is away, or this user may not ask
             return
         policy = memory.get("maxmemory_policy", NO_EVICTION)
-        told = (
-            None
-            if policy == NO_EVICTION
-            else f"Redis may evict locks, its maxmemory-policy is {policy}: set it to {NO_EVICTION}, or a crash of a gateway"
-            " delivers held records again"
-        )
-        if told is not None and told != self.told:
-            log.warning(told, extra=fields(policy=policy))
+        told = None
+        if policy != NO_EVICTION:
+            told = f"Redis may evict locks, its maxmemory-policy is {policy}: set it to {NO_EVICTION}, or a crash of a"
+            told += " gateway delivers held records again"
+            if told != self.told:
+                log.warning(told, extra=fields(policy=policy))
         self.told = told

@@ -56,5 +56,5 @@ class Routing:
 
     def home_elsewhere(self, group_id: str, member_id: str) -> Node | None:
         """The gateway that keeps a member's share session; None if it is this one."""
-        home = self.cluster.home_of(group_id, member_id)
+        home = self.cluster.generation.home_of(group_id, member_id)
         return None if home == self.cluster.me else home

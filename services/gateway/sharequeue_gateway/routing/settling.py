@@ -139,18 +139,7 @@ class Settler:
             for index, node in zip(left, await leaders_of(self._routing, self._metadata, asked), strict=True):
                 split.setdefault((node, *owners[index][:2]), []).append(index)
             answers = await asyncio.gather(
-                *(
-                    self._at(
-                        node,
-                        group_id,
-                        HoldRequest(
-                            member_id=member_id,
-                            transaction_id=transaction_id,
-                            acknowledgements=[items[index] for index in some],
-                        ),
-                    )
-                    for (node, group_id, member_id), some in split.items()
-                )
+                *(self._at(*place, transaction_id, [items[index] for index in some]) for place, some in split.items())
             )
             for some, answer in zip(split.values(), answers, strict=True):
                 for index, result in zip(some, answer.results, strict=True):
@@ -159,7 +148,7 @@ class Settler:
                     _add(held, there)
             left = [index for index in left if results[index].status != "applied"]
             if any(results[index].status == "failed" and not results[index].retriable for index in left):
-                raise Refused([_refused(result) for result in results])
+                raise Refused([LET_GO if result.status == "applied" else result for result in results])
             if not left:
                 return [
                     Settlement(each.key, each.state_epoch, each.leader_epoch, encoded(each.batches))
@@ -212,13 +201,16 @@ class Settler:
         except ApiError:
             self._routing.cluster.look_again()  # the leader asks by itself
 
-    async def _at(self, node: Node, group_id: str, request: HoldRequest) -> HoldResponse:
+    async def _at(
+        self, node: Node, group_id: str, member_id: str, transaction_id: str, items: list[Acknowledgement]
+    ) -> HoldResponse:
+        request = HoldRequest(member_id=member_id, transaction_id=transaction_id, acknowledgements=items)
         if node == self._routing.cluster.me:
             return await self._local.hold(group_id, request)
         try:
             return await self._routing.gateways.hold(node, group_id, request)
         except ApiError as error:
-            return HoldResponse(results=[failed(error)] * len(request.acknowledgements), held=[])
+            return HoldResponse(results=[failed(error)] * len(items), held=[])
 
 
 async def told(telling: Collection[asyncio.Task[None]]) -> None:
@@ -242,10 +234,6 @@ def _add(held: dict[SharePartitionKey, HeldForTransaction], more: HeldForTransac
         raise CoordinatorNotAvailable("the group's state was reset just now; repeat the request")
     known.batches.extend(more.batches)
     held[more.key] = known._replace(leader_epoch=max(known.leader_epoch, more.leader_epoch))
-
-
-def _refused(result: AcknowledgementResult) -> AcknowledgementResult:
-    return LET_GO if result.status == "applied" else result
 
 
 def _no_answer(result: AcknowledgementResult) -> ApiError:

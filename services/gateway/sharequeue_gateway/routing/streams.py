@@ -115,15 +115,14 @@ class Streams:
         """Give a connection to the member's stream. Returns: it, and the last position of the client, if any."""
         group_id, member_id, last = opening.group_id, opening.member_id, opening.last
         stream = self._streams.get((group_id, member_id))
+        known = stream is not None
         if stream is None:
             stream_id = uuid.uuid4().hex[:16] if last is None else last.stream_id
             stream = self._streams[group_id, member_id] = Stream(self._shared, group_id, member_id, stream_id)
-            if last is not None:
-                metrics.STREAMS_RESUMED.inc()
-        elif stream.waiting is not None:
+        if stream.waiting is not None:
             stream.waiting.on(Event.REPEATED)
             metrics.STREAMS_REPLACED.inc()
-        else:
+        elif known or last is not None:
             metrics.STREAMS_RESUMED.inc()
         if stream.timer is not None:
             stream.timer.cancel()
@@ -138,10 +137,8 @@ class Streams:
 
     def _disconnected(self, stream: Stream, waiting: WaitingFetch) -> None:
         stream.waiting, stream.pulse, stream.writing = None, None, False
-        if waiting.life is Life.STOPPING or waiting.life is Life.ENDED:
-            self._forget(stream)
-            return
-        if not stream.window.held and self._routing.cluster.alone:
+        nothing_held = not stream.window.held and self._routing.cluster.alone
+        if waiting.life is Life.STOPPING or waiting.life is Life.ENDED or nothing_held:
             self._forget(stream)
             return
         lock_ms = self._shared.metadata.lock_duration_ms(stream.group_id)

@@ -35,10 +35,6 @@ class HandOver:
     _lock_timers: LockStore
     _sessions_moved: Callable[[], None]
 
-    def begin(self, leader_epoch: int) -> None:
-        """The group coordinator has registered this gateway: it leads with this epoch."""
-        self._epochs.raise_to(leader_epoch)
-
     async def generation_changed(self, *, missed: bool) -> None:
         """Unload the share-partitions that moved to other gateways.
 

@@ -93,11 +93,13 @@ class Loads:
         refused = self._refused([key for key, _ in missing])
         led_here = [(key, topic) for key, topic in missing if key not in refused]
         if led_here:
-            self._start(group_id, led_here, initialize)
+            task = background.start(self._tasks, self._load(group_id, led_here, initialize))
+            self._loading.update((key, Load(task, initialize)) for key, _ in led_here)
         loads = {key: load for key in keys if (load := self._loading.get(key)) is not None}
         if loads:
+            left_ms = None if deadline_ms is None else max(deadline_ms - self.clock.now_ms(), LOADING_PATIENCE_MS)
             outcomes = [load.outcome for load in loads.values()]
-            await asyncio.wait(outcomes, timeout=self._patience_s(deadline_ms))
+            await asyncio.wait(outcomes, timeout=None if left_ms is None else left_ms / 1000)
         for index, key in enumerate(keys):
             if answers[index] is not None:
                 continue
@@ -106,7 +108,11 @@ class Loads:
                 continue
             load = loads[key]
             if not load.outcome.done():
-                waits = f": the record log does not answer ({trouble})" if (trouble := self._loader.trouble) else ""
+                waits = (
+                    f": the record log does not answer ({trouble})"
+                    if (trouble := self._loader.record_log.trouble)
+                    else ""
+                )
                 answers[index] = CoordinatorLoadInProgress(
                     f"the share-partition is still being loaded{waits}; try again in a moment"
                 )
@@ -128,16 +134,6 @@ class Loads:
 
     def _not_leader(self) -> ApiError:
         return NotLeaderOrFollower(f"{self.cluster.me.node_id} does not lead this share-partition")
-
-    def _patience_s(self, deadline_ms: int | None) -> float | None:
-        if deadline_ms is None:
-            return None
-        return max(deadline_ms - self.clock.now_ms(), LOADING_PATIENCE_MS) / 1000
-
-    def _start(self, group_id: str, wanted: Sequence[Wanted], initialize: bool) -> None:
-        task = background.start(self._tasks, self._load(group_id, wanted, initialize))
-        for key, _ in wanted:
-            self._loading[key] = Load(task, initialize)
 
     async def _load(self, group_id: str, wanted: Sequence[Wanted], initialize: bool) -> None:
         started_ms = self.clock.now_ms()

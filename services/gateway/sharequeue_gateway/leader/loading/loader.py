@@ -92,11 +92,6 @@ class Loader:
     def __post_init__(self) -> None:
         self._start_offsets = StartOffsets(self.record_log, self.readers, self.share_coordinator, self.clock)
 
-    @property
-    def trouble(self) -> str:
-        """As `RecordLog.trouble`."""
-        return self.record_log.trouble
-
     async def load(
         self,
         group_id: str,
