@@ -330,10 +330,10 @@ class LockedAppend:
             [(*place, batch, append_id) for place, batch in zip(places, batches, strict=True)],
             appends[0].transaction_id,
         )
-        for place in places:
-            self._known.learn_before_append(
-                place, bounds[place].log_start_offset, bounds[place].log_end_offset, bounds[place].last_stable_offset
-            )
+        for place in places:  # if the append fails, only this reports the earlier appends of other gateways
+            start, end, _, _, stable = bounds[place]
+            waited_for = self._known.cache.log_end_offset(place) >= 0
+            (self._known.learn if waited_for else self._known.cache.set_ends)(place, start, end, stable)
         return list(zip(places, batches, strict=True))
 
     @asynccontextmanager

@@ -277,19 +277,6 @@ class KnownLog:
         if self.cache.set_ends(place, log_start_offset, log_end_offset, last_stable_offset):
             self.listener.changed(*place, log_start_offset, self.cache.log_end_offset(place))
 
-    def learn_before_append(
-        self, place: TopicIdPartition, log_start_offset: int, log_end_offset: int, last_stable_offset: int
-    ) -> None:
-        """Keep the offsets that an append found. If it fails, only this reports the earlier appends of other gateways.
-
-        If the end of the partition was unknown, no fetch waits for the partition, and nothing is reported.
-        """
-        known = self.cache.partition(place)
-        if known is not None and known.known:
-            self.learn(place, log_start_offset, log_end_offset, last_stable_offset)
-        else:
-            self.cache.set_ends(place, log_start_offset, log_end_offset, last_stable_offset)
-
 
 def decided_below(batches: Sequence[Batch], stable_offset: int) -> Sequence[Batch] | None:
     """As `below`. None if memory does not know what became of the transaction of one of them."""
