@@ -4,6 +4,8 @@ StoredBatch ◁── RecordBatch    its records can be read (`record_batch`)
             ◁── PackedBatch    its records are still the LZ4 block of the row
 """
 
+from dataclasses import dataclass, field
+
 
 class StoredBatch:
     """The fields that every batch has.
@@ -33,31 +35,21 @@ class StoredBatch:
         raise NotImplementedError
 
 
+@dataclass(slots=True, eq=False)
 class PackedBatch(StoredBatch):
     """A compressed batch, for a reader that takes the block as it is. Markers are never compressed.
 
     `size`: bytes of its stored form, which is what `block` becomes.
     """
 
-    __slots__ = ("block",)
-
-    def __init__(
-        self,
-        base_offset: int,
-        last_offset: int,
-        max_timestamp_ms: int,
-        block: bytes,
-        transaction_id: str | None,
-        uncompressed_bytes: int,
-    ) -> None:
-        self.base_offset = base_offset
-        self.last_offset = last_offset
-        self.max_timestamp_ms = max_timestamp_ms
-        self.block = block
-        self.transaction_id = transaction_id
-        self.size = uncompressed_bytes
-        self.control = False
-        self.aborted = None
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    block: bytes
+    transaction_id: str | None
+    size: int
+    control: bool = field(init=False, default=False)
+    aborted: bool | None = field(init=False, default=None)
 
     def size_of(self, first_offset: int, last_offset: int) -> int:
         return self.size

@@ -30,23 +30,6 @@ class Acquisition:
     `acquired`: ascending and disjoint. `left`: the number of records that the limits of the last read still allow.
     """
 
-    __slots__ = (
-        "_alone",
-        "_batch_size",
-        "_batches",
-        "_deadline_ms",
-        "_lasts",
-        "_limit",
-        "_lock_duration_ms",
-        "_member_id",
-        "_mode",
-        "_most_new",
-        "_spares_released",
-        "_window",
-        "acquired",
-        "left",
-    )
-
     def __init__(
         self,
         window: Window,

@@ -9,6 +9,7 @@ there. The page of this folder draws a window with both.
 import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from sharequeue.protocol.configs import ShareGroupConfig
@@ -23,66 +24,46 @@ _NEAR = 32
 """One read covers up to this many offsets that cannot be acquired. If there are more, two reads go around them."""
 
 
+@dataclass(slots=True, eq=False)
 class Window:
     """Runs in flight. Its methods keep the counts correct; they decide no rule of the protocol."""
 
-    __slots__ = (
-        "_available",
-        "_deadlines",
-        "_reasons",
-        "config",
-        "crowded",
-        "delayed_count",
-        "delivery_complete_count",
-        "end_offset",
-        "gap_end",
-        "gap_start",
-        "held_count",
-        "holds",
-        "jitter_seed",
-        "memory_start",
-        "new_from",
-        "new_turn",
-        "removed_unread",
-        "runs",
-        "start_offset",
-        "waiting_count",
-    )
+    config: ShareGroupConfig
+    start_offset: int
+    jitter_seed: int = 0
+    """See `backoff.py`."""
+    end_offset: int = field(init=False)
+    memory_start: int = field(init=False)
+    """Ends below it may stand in memory alone, until a start offset of at least this is durable."""
+    removed_unread: int = field(init=False, default=0)
+    """Offsets that left the log before a member got them, or while they waited for another delivery."""
+    runs: list[Run] = field(init=False, default_factory=list)
+    holds: dict[str, dict[Hold, None]] | None = field(init=False, default=None)
+    """The holds by their transaction: see `pending.py`."""
+    delivery_complete_count: int = field(init=False, default=0)
+    held_count: int = field(init=False, default=0)
+    """Records that a member holds, that are ARCHIVING, or whose change of state is not durable yet."""
+    waiting_count: int = field(init=False, default=0)
+    """Records that are AVAILABLE and nobody holds: those with a delay, and those to deliver (again)."""
+    delayed_count: int = field(init=False, default=0)
+    """Those of `waiting_count` whose delay has not ended."""
+    crowded: bool = field(init=False, default=False)
+    """Whether the gateway has too many runs, and this window more than its part: new records wait."""
+    new_turn: int = field(init=False, default=0)
+    """How far fetches have come towards one that begins at new records, in percent. See `new_records.py`."""
+    new_from: int = field(init=False, default=MAX_INT64)
+    """No run before it is AVAILABLE and was never delivered."""
+    gap_start: int = field(init=False, default=-1)
+    """-1 if there is no gap: every hole is natural."""
+    gap_end: int = field(init=False, default=-1)
+    _available: list[int] = field(init=False, default_factory=list)
+    """The first offsets of the runs that can be acquired, ascending."""
+    _deadlines: list[tuple[int, int, int]] = field(init=False, default_factory=list)
+    """A heap of (deadline, first offset, last offset)."""
+    _reasons: Reasons | None = field(init=False, default=None)
 
-    def __init__(self, config: ShareGroupConfig, start_offset: int, jitter_seed: int = 0) -> None:
-        """`jitter_seed`: see `backoff.py`."""
-        self.config = config
-        self.jitter_seed = jitter_seed
-        self.start_offset = start_offset
-        self.end_offset = start_offset
-        self.memory_start = start_offset
-        """Ends below it may stand in memory alone, until a start offset of at least this is durable."""
-        self.removed_unread = 0
-        """Offsets that left the log before a member got them, or while they waited for another delivery."""
-        self.runs: list[Run] = []
-        self.holds: dict[str, dict[Hold, None]] | None = None
-        """The holds by their transaction: see `pending.py`."""
-        self.delivery_complete_count = 0
-        self.held_count = 0
-        """Records that a member holds, that are ARCHIVING, or whose change of state is not durable yet."""
-        self.waiting_count = 0
-        """Records that are AVAILABLE and nobody holds: those with a delay, and those to deliver (again)."""
-        self.delayed_count = 0
-        """Those of `waiting_count` whose delay has not ended."""
-        self.crowded = False
-        """Whether the gateway has too many runs, and this window more than its part: new records wait."""
-        self.new_turn = 0
-        """How far fetches have come towards one that begins at new records, in percent. See `new_records.py`."""
-        self.new_from = MAX_INT64
-        """No run before it is AVAILABLE and was never delivered."""
-        self.gap_start = -1
-        """-1 if there is no gap: every hole is natural."""
-        self.gap_end = -1
-        self._available: list[int] = []
-        """The first offsets of the runs that can be acquired, ascending."""
-        self._deadlines: list[tuple[int, int, int]] = []
-        """A heap of (deadline, first offset, last offset)."""
-        self._reasons: Reasons | None = None
+    def __post_init__(self) -> None:
+        self.end_offset = self.memory_start = self.start_offset
 
     # The present state
 

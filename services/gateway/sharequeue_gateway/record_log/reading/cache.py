@@ -14,6 +14,7 @@ gateway reports moves neither: a transaction may have begun or ended behind it.
 from bisect import bisect_right
 from collections import OrderedDict, defaultdict
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from sharequeue.protocol.types import TopicIdPartition
@@ -26,34 +27,22 @@ OVERHEAD = 400
 """The memory of a batch besides its records, in bytes: objects, the header of positions, index entries."""
 
 
+@dataclass(slots=True, eq=False)
 class CachedPartition:
     """One partition's known offsets (−1 = not known) and cached batches, ascending."""
 
-    __slots__ = (
-        "bases",
-        "batches",
-        "judged_offset",
-        "log_end_offset",
-        "log_start_offset",
-        "replacements",
-        "stable_offset",
-        "transactional",
-        "used",
-    )
-
-    def __init__(self) -> None:
-        self.log_start_offset = -1
-        self.log_end_offset = -1
-        self.stable_offset = -1
-        self.judged_offset = -1
-        self.replacements = 0
-        """The last known number of replacements. Batches in memory are not older than it."""
-        self.bases: list[int] = []
-        self.batches: list[RecordBatch] = []
-        self.transactional = False
-        """Whether a batch of a transaction, or a marker, was ever in memory."""
-        self.used = True
-        """Whether the partition was used since the last `forget_unused`."""
+    log_start_offset: int = -1
+    log_end_offset: int = -1
+    stable_offset: int = -1
+    judged_offset: int = -1
+    replacements: int = 0
+    """The last known number of replacements. Batches in memory are not older than it."""
+    bases: list[int] = field(default_factory=list)
+    batches: list[RecordBatch] = field(default_factory=list)
+    transactional: bool = False
+    """Whether a batch of a transaction, or a marker, was ever in memory."""
+    used: bool = True
+    """Whether the partition was used since the last `forget_unused`."""
 
     @property
     def known(self) -> bool:
