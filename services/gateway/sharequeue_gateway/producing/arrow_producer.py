@@ -1,6 +1,5 @@
 """Produce of an Arrow stream: as `producer`, for columns in place of records. The answer has an entry per partition."""
 
-import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ from sharequeue_gateway.producing.producer import (
     Prepared,
     Producer,
     aside,
-    choose,
     fingerprint_of,
     key_of,
     lasting,
@@ -40,7 +38,6 @@ class ArrowProducer:
     _admission: Admission
     _max_request_bytes: int
     _max_value_depth: int
-    _turns: "itertools.count[int]" = field(init=False, default_factory=itertools.count)
     _loaded: bool = field(init=False, default=False)
     """Whether Arrow is imported. The first request does that in a thread: it takes some hundred ms."""
 
@@ -98,15 +95,9 @@ class ArrowProducer:
         topic = self._metadata.sure.get(topic_name) or await self._metadata.topic_to_produce(topic_name)
         if max(map(len, tails)) > topic.max_message_bytes:
             raise too_large(topic, tails)
-        highest = max((partition for partition in records.partitions or () if partition is not None), default=-1)
-        if highest >= topic.partitions:
-            topic = await self._metadata.topic_with(topic.name, highest)
-        turn = next(self._turns) % topic.partitions
-        given = records.partitions or [None] * len(tails)
-        keys = (records.keys or ()) if topic.partitions > 1 else ()
-        chosen = await aside(large, choose, given, keys, topic.partitions, turn)
-        timestamps = records.timestamps or [None] * len(tails)
-        appends, _ = await self._producer.spread(topic, chosen, tails, timestamps, timestamp_ms, large, transaction_id)
+        given, keys, times = records.partitions or [None] * len(tails), records.keys or (), records.timestamps
+        times = times or [None] * len(tails)
+        appends, _ = await self._producer.spread(topic, given, keys, tails, times, timestamp_ms, large, transaction_id)
         return Prepared(topic, appends, partial(_answer, appends))
 
 

@@ -155,7 +155,10 @@ class Producer:
             partition = next(self._turns) % topic.partitions if topic.partitions > 1 else 0
             appends = [PartitionAppend(topic.topic_id, partition, tails, timestamp_ms, None, transaction_id, plain)]
         else:
-            appends, places = await self._spread(topic, records, tails, timestamp_ms, large, transaction_id)
+            given = [record.partition for record in records]
+            keys = (bytes_of_key(record) if record.partition is None else None for record in records)
+            times = [record.timestamp_ms for record in records]
+            appends, places = await self.spread(topic, given, keys, tails, times, timestamp_ms, large, transaction_id)
         return Prepared(topic, appends, partial(produced_body, appends, places), places is None, places)
 
     async def _check_depths(self, records: Sequence[ProduceRecord], tails: Sequence[bytes]) -> None:
@@ -173,48 +176,31 @@ class Producer:
                 pointers=[(f"/records/{index}/value", detail)],
             )
 
-    async def _spread(
-        self,
-        topic: KnownTopic,
-        records: Sequence[ProduceRecord],
-        tails: list[bytes],
-        timestamp_ms: int,
-        large: bool,
-        transaction_id: str | None,
-    ) -> tuple[list[PartitionAppend], Places]:
-        """Make one append per partition of records with partitions, keys or timestamps of their own.
-
-        Raises: UnknownTopicOrPartition; TooLarge: too many partitions; InvalidRequest (422): a timestamp too far ahead.
-        """
-        highest = max((record.partition for record in records if record.partition is not None), default=-1)
-        if highest >= topic.partitions:
-            topic = await self._metadata.topic_with(topic.name, highest)
-        partitions: list[int] | int = 0
-        if topic.partitions > 1:
-            turn = next(self._turns) % topic.partitions
-            given = [record.partition for record in records]
-            keys = (bytes_of_key(record) if record.partition is None else None for record in records)
-            partitions = await aside(large, choose, given, keys, topic.partitions, turn)
-        timestamps = [record.timestamp_ms for record in records]
-        return await self.spread(topic, partitions, tails, timestamps, timestamp_ms, large, transaction_id)
-
     async def spread(
         self,
         topic: KnownTopic,
-        partitions: list[int] | int,
+        given: Sequence[int | None],
+        keys: Iterable[bytes | None],
         tails: list[bytes],
         timestamps: Sequence[int | None],
         timestamp_ms: int,
         large: bool,
         transaction_id: str | None,
     ) -> tuple[list[PartitionAppend], Places]:
-        """Make one append per partition.
+        """Make one append per partition of records with partitions, keys or timestamps of their own.
 
         Args:
-            partitions: of each record, or the one of all.
+            given: the partition of each record; None: its key chooses one, or the turn.
             timestamps: of each record; None: `timestamp_ms`, the present time.
-        Raises: TooLarge: too many partitions; InvalidRequest (422): a timestamp too far ahead.
+        Raises: UnknownTopicOrPartition; TooLarge: too many partitions; InvalidRequest (422): a timestamp too far ahead.
         """
+        highest = max((partition for partition in given if partition is not None), default=-1)
+        if highest >= topic.partitions:
+            topic = await self._metadata.topic_with(topic.name, highest)
+        partitions: list[int] | int = 0
+        if topic.partitions > 1:
+            turn = next(self._turns) % topic.partitions
+            partitions = await aside(large, choose, given, keys, topic.partitions, turn)
         appends, places = await aside(
             large, _group, topic.topic_id, partitions, tails, timestamps, timestamp_ms, transaction_id
         )
