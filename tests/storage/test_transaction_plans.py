@@ -12,7 +12,7 @@ from sharequeue_gateway.record_log import key_store, store
 from sharequeue_gateway.record_log.key_store import KEEP
 from sharequeue_gateway.record_log.owner import owner_of
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.removing import purging
+from sharequeue_gateway.record_log.removing import purging, trimming
 from sharequeue_gateway.record_log.transactions import (
     begin_store,
     list_store,
@@ -111,7 +111,7 @@ STATEMENTS: dict[str, tuple[Statement, int]] = {
     "no producer to forget": (lambda c: begin_store.forget_producers(c, 1000), 10),
     "no outcome to forget": (lambda c: purging.remove_outcomes("committed", c, 1000, key_store.KNOWN_S), 10),
     "no key to forget": (lambda c: purging.OldKeys().remove(c, 1000, 0), 10),
-    "leave a topic": (lambda c: store.leave_transactions(c, TOPIC, range(7, 9)), 200),
+    "leave a topic": (lambda c: trimming.delete_partitions(c, TOPIC, range(7, 9)), 200),
 }
 
 

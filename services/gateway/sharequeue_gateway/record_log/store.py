@@ -383,14 +383,12 @@ async def lock(connection: Connection, places: Sequence[tuple[str, int]]) -> Non
     )
 
 
-async def make_partitions(connection: Connection, places: Sequence[tuple[str, int]], deleted: bool = False) -> None:
+async def make_partitions(connection: Connection, places: Sequence[tuple[str, int]]) -> None:
     """Make missing partition rows. Existing rows do not change, even if they are marked as deleted."""
     await connection.execute(
-        """INSERT INTO log.partitions (topic_id, partition, deleted)
-           SELECT t.topic_id, t.partition, $3 FROM unnest($1::uuid[], $2::int[]) AS t(topic_id, partition)
-           ORDER BY 1, 2 ON CONFLICT DO NOTHING""",
+        """INSERT INTO log.partitions (topic_id, partition)
+           SELECT * FROM unnest($1::uuid[], $2::int[]) ORDER BY 1, 2 ON CONFLICT DO NOTHING""",
         *columns_of(places, 2),
-        deleted,
     )
 
 
@@ -551,24 +549,3 @@ async def start_by_bytes(connection: Connection, topic_id: str, partition: int, 
         retention_bytes,
     )
     return found
-
-
-async def mark_deleted(connection: Connection, topic_id: str, partitions: range) -> None:
-    await connection.execute(
-        """UPDATE log.partitions SET deleted = true, deleted_at = coalesce(deleted_at, clock_timestamp()),
-             trimmed_at = clock_timestamp()
-           WHERE topic_id = $1 AND partition >= $2 AND partition < $3""",
-        topic_id,
-        partitions.start,
-        partitions.stop,
-    )
-
-
-async def leave_transactions(connection: Connection, topic_id: str, partitions: range) -> None:
-    """Open transactions lose these partitions, whose locks are held. Their ends write no marker there."""
-    await connection.execute(
-        """DELETE FROM log.transaction_partitions WHERE topic_id = $1 AND partition >= $2 AND partition < $3""",
-        topic_id,
-        partitions.start,
-        partitions.stop,
-    )

@@ -82,16 +82,6 @@ async def raise_floors(connection: Connection, floors: Sequence[Floor]) -> set[S
     return {SharePartitionKey(row[0], str(row[1]), row[2]) for row in rows}
 
 
-async def remove_of_topic(connection: Connection, topic_id: str, partitions: range) -> None:
-    """The topic is deleted: nobody reads it any more."""
-    await connection.execute(
-        "DELETE FROM log.readers WHERE topic_id = $1 AND partition >= $2 AND partition < $3",
-        topic_id,
-        partitions.start,
-        partitions.stop,
-    )
-
-
 # For trims
 
 HOLDS: Final = "(r.hold_ms < 0 OR r.active_at > now() - r.hold_ms * interval '1 ms')"

@@ -7,7 +7,6 @@ from typing import Any
 from sharequeue_gateway.record_log import store, time_lines
 from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, Removed
-from sharequeue_gateway.record_log.removing import readers_store
 
 
 async def delete_records(connection: Any, topic_id: str, before: Sequence[tuple[int, int]]) -> list[Removed]:
@@ -33,11 +32,19 @@ async def delete_records(connection: Any, topic_id: str, before: Sequence[tuple[
 
 
 async def delete_partitions(connection: Any, topic_id: str, part: range) -> None:
-    """Mark partitions of a topic as deleted. Open transactions go on without them, and commit the rest."""
-    places = [(topic_id, partition) for partition in part]
+    """Mark partitions of a topic as deleted: nobody reads them any more. Open transactions go on without them, and
+    commit the rest."""
+    of_part = topic_id, part.start, part.stop
     async with connection.transaction():
-        await store.lock(connection, places)
-        await store.leave_transactions(connection, topic_id, part)
-        await readers_store.remove_of_topic(connection, topic_id, part)
-        await store.make_partitions(connection, places, deleted=True)
-        await store.mark_deleted(connection, topic_id, part)
+        await store.lock(connection, [(topic_id, partition) for partition in part])
+        for table in ("transaction_partitions", "readers"):
+            await connection.execute(
+                f"DELETE FROM log.{table} WHERE topic_id = $1 AND partition >= $2 AND partition < $3", *of_part
+            )
+        await connection.execute(
+            """INSERT INTO log.partitions AS p (topic_id, partition, deleted, deleted_at, trimmed_at)
+               SELECT $1, n, true, clock_timestamp(), clock_timestamp() FROM generate_series($2::int, $3::int - 1) n
+               ON CONFLICT (topic_id, partition) DO UPDATE SET deleted = true,
+                 deleted_at = coalesce(p.deleted_at, excluded.deleted_at), trimmed_at = excluded.trimmed_at""",
+            *of_part,
+        )
