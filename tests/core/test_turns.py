@@ -113,12 +113,12 @@ def test_n_partitions_of_several_leaders_are_each_served_within_n_fetches(
     leaders: list[int], first: int, served: int
 ) -> None:
     """Each leader gives what it served longest ago, and uses up what the fetch may take after so many partitions."""
-    turns = Turns(10, 1000, lambda: first)
+    turns = Turns(10, lambda: first)
     leds = [Led(number) for number in range(len(leaders))]
     numbers = range(len(leaders))
     passed_over = [0] * len(leaders)
     for now in range(1, 4 * len(leaders)):
-        order = leaders_in_turn(numbers, leaders.__getitem__, turns.next("fetch", now), len(set(leaders)))
+        order = leaders_in_turn(numbers, leaders.__getitem__, turns.next("fetch"), len(set(leaders)))
         left = served
         passed_over = [fetches + 1 for fetches in passed_over]
         for leader in order:
@@ -134,29 +134,14 @@ def numbered() -> Iterator[int]:
 
 
 def test_each_key_has_its_own_turns() -> None:
-    turns = Turns(10, 1000, numbered().__next__)
-    assert [turns.next(key, 0) for key in "abaab"] == [100, 200, 101, 102, 201]
+    turns = Turns(10, numbered().__next__)
+    assert [turns.next(key) for key in "abaab"] == [100, 200, 101, 102, 201]
 
 
-def test_unused_keys_are_forgotten() -> None:
-    turns = Turns(10, 1000, numbered().__next__)
-    turns.next("a", 0)
-    turns.next("b", 0)
-    assert turns.next("b", 1000) == 201
-    assert turns.next("b", 1999) == 202
-    assert len(turns) == 2
-    assert turns.next("b", 2000) == 203
-    assert len(turns) == 1
-    assert turns.next("a", 2000) == 300
-
-
-def test_the_number_of_kept_keys_is_limited() -> None:
-    turns = Turns(10, 1000, lambda: 7)
-    for number in range(1000):
-        turns.next(number, 0)
-    assert len(turns) <= 20
-    assert turns.next(999, 0) == 8
-    assert turns.next(0, 0) == 7
+def test_the_key_that_was_used_longest_ago_is_dropped() -> None:
+    turns = Turns(2, numbered().__next__)
+    assert [turns.next(key) for key in "abaca"] == [100, 200, 101, 300, 102]
+    assert turns.next("b") == 400
 
 
 @pytest.mark.parametrize("topics", [1, 2, 3, 7])

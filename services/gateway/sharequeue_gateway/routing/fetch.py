@@ -34,10 +34,7 @@ from sharequeue_http.forms.errors import ApiError, RequestTimedOut
 
 AT_ONCE_MS: Final = 20
 MOST_TURNS: Final = 10_000
-TURNS_IDLE_MS: Final = 60_000
-"""The most sets of partitions whose fetches are counted, and the time for which an unused count is kept."""
-SHARES_IDLE_MS: Final = 24 * 3600 * 1000
-"""As `TURNS_IDLE_MS`, of the fetches with `priority`: a worker may be busy for hours between two of them."""
+"""The most sets of partitions whose fetches are counted; those that were fetched last."""
 
 
 @dataclass(eq=False)
@@ -52,8 +49,8 @@ class RoutedFetch:
     _clock: Clock
 
     def __post_init__(self) -> None:
-        self._turns = Turns(MOST_TURNS, TURNS_IDLE_MS, lambda: random.randrange(1 << 30))
-        self._shares = Turns(MOST_TURNS, SHARES_IDLE_MS, lambda: 1)
+        self._turns = Turns(MOST_TURNS, lambda: random.randrange(1 << 30))
+        self._shares = Turns(MOST_TURNS, lambda: 1)
 
     async def fetch(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched:
         """Acquire from the partitions at their leaders, or wait for records until the deadline."""
@@ -73,7 +70,7 @@ class RoutedFetch:
             of_topic.setdefault(topic.name, []).append((topic, partition))
         topics = [some for some in of_topic.values() if some]
         key = asked.group_id, hash(tuple(some[0][0].topic_id for some in topics))
-        turn = self._shares.next(key, self._clock.now_ms())
+        turn = self._shares.next(key)
         partitions = [place for some in by_priority(topics, turn) for place in some]
         levels = levels_of(topic.topic_id for topic, _ in partitions)
         return structs.replace(asked, levels=levels, turn=None), partitions
@@ -123,7 +120,7 @@ class RoutedFetch:
                 found = await self._look(waiting, asked, leaders, wait=True, last=last_look)
             else:
                 if turn is None:
-                    turn = self._turns.next((asked.group_id, hash(tuple(partitions))), self._clock.now_ms())
+                    turn = self._turns.next((asked.group_id, hash(tuple(partitions))))
                 first = () if last_look else called
                 found = await self._look_in_turn(waiting, asked, partitions, leaders, turn, first, last=last_look)
             if waiting.unanswered:

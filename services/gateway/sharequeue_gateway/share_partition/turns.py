@@ -7,6 +7,7 @@ Source: KIP-932, a partition that returned records moves to the end.
 """
 
 from bisect import bisect_left, insort
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heappop, heappush, merge
 from itertools import islice
@@ -156,30 +157,21 @@ def by_level(items: Iterable[T], level_of: Callable[[T], int]) -> list[list[T]]:
 
 
 class Turns:
-    """Counts turns by key. Unused keys are dropped, and also the oldest ones if there are too many.
+    """Counts turns by key, of at most `most` keys: the one that was used longest ago is dropped for a new one.
 
     `first` returns the first number of an unknown key. It should differ from call to call.
     """
 
-    def __init__(self, most: int, idle_ms: int, first: Callable[[], int]) -> None:
+    def __init__(self, most: int, first: Callable[[], int]) -> None:
         self._most = most
-        self._idle_ms = idle_ms
         self._first = first
-        self._since_ms = 0
-        self._used: dict[Hashable, int] = {}
-        self._before: dict[Hashable, int] = {}
+        self._next: OrderedDict[Hashable, int] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._used) + len(self._before)
-
-    def next(self, key: Hashable, now_ms: int) -> int:
+    def next(self, key: Hashable) -> int:
         """The number of this turn."""
-        if len(self._used) >= self._most or now_ms - self._since_ms >= self._idle_ms:
-            self._before, self._used, self._since_ms = self._used, {}, now_ms
-        turn = self._used.get(key)
-        if turn is None:
-            turn = self._before.pop(key, None)
-        if turn is None:
-            turn = self._first()
-        self._used[key] = turn + 1
+        turn = self._next[key] if key in self._next else self._first()
+        self._next[key] = turn + 1
+        self._next.move_to_end(key)
+        if len(self._next) > self._most:
+            self._next.popitem(last=False)
         return turn
