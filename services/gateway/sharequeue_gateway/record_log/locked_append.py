@@ -9,6 +9,7 @@ nobody.
 """
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -125,6 +126,15 @@ class Together:
         if appends:
             self.inserted = await self._locked_append.insert(self.connection, appends, store.new_append_id(), [])
         return self.inserted
+
+    async def insert_each(self, records: Sequence[tuple[str, int, bytes]], timestamp_ms: int) -> list[int]:
+        """Insert records by topic id, partition and tail, once. Returns: the offset of each, in their order."""
+        tails: dict[TopicIdPartition, list[bytes]] = {}
+        for topic_id, partition, tail in records:
+            tails.setdefault((topic_id, partition), []).append(tail)
+        inserted = await self.insert([PartitionAppend(*place, each, timestamp_ms) for place, each in tails.items()])
+        offsets = {place: itertools.count(batch.base_offset) for place, batch in inserted}
+        return [next(offsets[topic_id, partition]) for topic_id, partition, _ in records]
 
 
 class LockedAppend:

@@ -5,16 +5,14 @@ the lock of its row: the second one waits, and finds what the first has appended
 a scheduled record has its id until the record enters the log: a cancel removes the row, and no group is asked about it.
 """
 
-import itertools
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.locked_append import Inserted, LockedAppend, Together
-from sharequeue_gateway.record_log.log import IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.locked_append import LockedAppend, Together
+from sharequeue_gateway.record_log.log import IdempotencyKey
 
 _TAKE: Final = f"""
 INSERT INTO log.unique_keys AS u (topic_id, key_digest, expires_at_ms, partition, record_offset)
@@ -110,13 +108,8 @@ class UniqueLog:
 
         async def make(together: Together) -> bytes:
             async def insert(new: Sequence[UniqueRecord]) -> list[UniquePlace]:
-                tails: dict[int, list[bytes]] = {}
-                for record in new:
-                    tails.setdefault(record.partition, []).append(record.tail)
-                appends = [
-                    PartitionAppend(topic_id, partition, each, timestamp_ms) for partition, each in tails.items()
-                ]
-                offsets = offsets_of(await together.insert(appends), [(topic_id, record.partition) for record in new])
+                tails = [(topic_id, record.partition, record.tail) for record in new]
+                offsets = await together.insert_each(tails, timestamp_ms)
                 return [UniquePlace(record.partition, offset) for record, offset in zip(new, offsets, strict=True)]
 
             body = answer(await store_new(together.connection, topic_id, records, rule, insert))
@@ -125,12 +118,6 @@ class UniqueLog:
             return body
 
         return (await self._locked_append.once("unique records cannot be appended", key, make))[0]
-
-
-def offsets_of(inserted: Inserted, places: Iterable[TopicIdPartition]) -> list[int]:
-    """The offsets of records in the order in which they were appended. `places`: the partition of each."""
-    offsets = {place: itertools.count(batch.base_offset) for place, batch in inserted}
-    return [next(offsets[place]) for place in places]
 
 
 async def store_new(

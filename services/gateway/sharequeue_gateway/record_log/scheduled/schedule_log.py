@@ -94,8 +94,8 @@ class ScheduleLog:
             now_ms, due = await schedule_store.lock_due(together.connection, AT_ONCE)
             if not due:
                 return 0
-            appends, advanced = _records(due, now_ms)
-            await together.insert(appends)
+            records, advanced = _records(due, now_ms)
+            await together.insert_each(records, now_ms)
             await schedule_store.advance(together.connection, advanced)
         return len(advanced)
 
@@ -105,25 +105,24 @@ class ScheduleLog:
 
 def _records(
     due: Sequence[tuple[str, Schedule]], now_ms: int
-) -> tuple[list[PartitionAppend], list[tuple[str, str, int, int | None]]]:
-    """An append for each partition of due schedules, and the next and last time of each schedule.
+) -> tuple[list[tuple[str, int, bytes]], list[tuple[str, str, int, int | None]]]:
+    """The records of due schedules for `Together.insert_each`, and the next and last time of each schedule.
 
     What does not fit into one transaction is left to the next one.
     """
-    tails: dict[tuple[str, int], list[bytes]] = {}
+    made: list[tuple[str, int, bytes]] = []
     advanced: list[tuple[str, str, int, int | None]] = []
     records, size = RECORDS_AT_ONCE, BYTES_AT_ONCE
     for topic_id, schedule in due:
-        if (tails and len(schedule.tail) > size) or not records:
+        if (made and len(schedule.tail) > size) or not records:
             continue
         most = min(records, max(1, size // len(schedule.tail)))
         cron_times = CronTimes(schedule.cron, schedule.time_zone)
         times, next_at_ms = cron_times.due(schedule.missed, schedule.next_at_ms, now_ms, most)
-        if times:
-            tails.setdefault((topic_id, schedule.partition), []).extend(_tails(schedule, times, now_ms))
+        made += [(topic_id, schedule.partition, tail) for tail in _tails(schedule, times, now_ms)]
         records, size = records - len(times), size - len(times) * len(schedule.tail)
         advanced.append((topic_id, schedule.name, next_at_ms, times[-1] if times else None))
-    return [PartitionAppend(*place, of_place, now_ms) for place, of_place in tails.items()], advanced
+    return made, advanced
 
 
 def _tails(schedule: Schedule, times: Sequence[int], now_ms: int) -> list[bytes]:

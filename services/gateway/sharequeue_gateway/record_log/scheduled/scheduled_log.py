@@ -9,10 +9,10 @@ from sharequeue.protocol.types import MAX_CANCELLED, MAX_SCHEDULE_MS
 from sharequeue_gateway.record_log import unique_log
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.locked_append import LockedAppend, Together
-from sharequeue_gateway.record_log.log import IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.log import IdempotencyKey
 from sharequeue_gateway.record_log.scheduled import scheduled_store
-from sharequeue_gateway.record_log.scheduled.scheduled_store import Due, Row, Sizes
-from sharequeue_gateway.record_log.unique_log import NO_OFFSET, Rule, UniquePlace, offsets_of, store_new
+from sharequeue_gateway.record_log.scheduled.scheduled_store import Row, Sizes
+from sharequeue_gateway.record_log.unique_log import NO_OFFSET, Rule, UniquePlace, store_new
 from sharequeue_http.forms.errors import InvalidRequest, Throttled
 
 MOVED_AT_ONCE: Final = 1000
@@ -108,9 +108,10 @@ class ScheduledLog:
                 return 0
             keyed = [(row.topic_id, row.key_digest, row.schedule_id) for row in due if row.key_digest]
             unique = await unique_log.lock(connection, keyed) if keyed else ()
-            inserted = await together.insert(appends_of(due, now_ms))
+            head = b',"timestamp_ms":%d' % now_ms
+            tails = [(row.topic_id, row.partition, head + row.tail) for row in due]
+            offsets = await together.insert_each(tails, now_ms)
             if unique:
-                offsets = offsets_of(inserted, [(row.topic_id, row.partition) for row in due])
                 places = [
                     (row.topic_id, row.key_digest or b"", offset)
                     for row, offset in zip(due, offsets, strict=True)
@@ -146,12 +147,3 @@ def _rows(records: Sequence[NewRow], now_ms: int) -> list[Row]:
             raise InvalidRequest(f"{pointer}: {detail}", limit=MAX_SCHEDULE_MS, pointers=[(pointer, detail)])
         rows.append(Row(schedule_id, record.partition, at_ms, record.key_digest, record.tail))
     return rows
-
-
-def appends_of(rows: Sequence[Due], now_ms: int) -> list[PartitionAppend]:
-    """One append for each partition of records that enter the log now, in the order of the records."""
-    head = b',"timestamp_ms":%d' % now_ms
-    tails: dict[tuple[str, int], list[bytes]] = {}
-    for row in rows:
-        tails.setdefault((row.topic_id, row.partition), []).append(head + row.tail)
-    return [PartitionAppend(*place, of_place, now_ms) for place, of_place in tails.items()]
