@@ -119,7 +119,9 @@ class Settles(Within):
             raise NotOpen(past=True)
         if last.places:
             raise ConcurrentTransactions("another client has written to the transaction of this request; repeat it")
-        verdict = Verdict(transaction_id, [transaction_id], *COMMIT, last.now, 0, settled=self._settling.digest)
+        verdict = Verdict(
+            transaction_id, [transaction_id], *COMMIT, last.now, last.now_ms, settled=self._settling.digest
+        )
         await transaction_store.end_with_records(connection, verdict)
         await settlements.add(connection, transaction_id, self._settling.settlements)
 

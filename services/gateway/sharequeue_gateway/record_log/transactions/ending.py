@@ -84,13 +84,11 @@ class End(NamedTuple):
 class Ended(NamedTuple):
     """The outcome of a transaction, and the markers that this call has written. `here`: this call has ended it.
 
-    `timestamp_ms`: of the markers.
     `has_parts`: it has or had parts; those that were not committed with it may still be open.
     """
 
     transaction: Transaction | None
     markers: transaction_store.Markers
-    timestamp_ms: int = 0
     here: bool = False
     has_parts: bool = False
 
@@ -171,8 +169,8 @@ class Ending:
                     remaining_s = until - time.monotonic()
                     async with self._database.connections.lend(remaining_s) as connection:
                         ended = await self._transaction(connection, transaction_id, end, large, remaining_s)
-                await self._publish(transaction_id, ended)
                 if ended.here and ended.transaction is not None:
+                    await self._publish(transaction_id, ended.transaction.ended_at_ms or 0, ended)
                     self.count(Wish(ended.transaction.state, ended.transaction.reason), time.monotonic() - began)
                 return ended
             except _LargeEnd:
@@ -185,7 +183,7 @@ class Ending:
                     raise self._not_ended(transaction_id, in_doubt, fault) from fault
                 log.info("trying to end a transaction again", extra=fields(cause=repr(fault)))
 
-    async def _publish(self, transaction_id: str, ended: Ended) -> None:
+    async def _publish(self, transaction_id: str, timestamp_ms: int, ended: Ended) -> None:
         """Report the markers: many of them in pieces."""
         pace = Pace(REST)
         for first in range(0, len(ended.markers), MARKERS_AT_ONCE):
@@ -193,7 +191,7 @@ class Ending:
                 await pace.rest()
             some = ended.markers[first : first + MARKERS_AT_ONCE]
             self._known.publish(
-                [(place, RecordBatch.marker(offset, ended.timestamp_ms, transaction_id)) for place, offset in some]
+                [(place, RecordBatch.marker(offset, timestamp_ms, transaction_id)) for place, offset in some]
             )
 
     def _turn(self, until: float, large: bool) -> AbstractAsyncContextManager[None]:
@@ -232,14 +230,13 @@ class Ending:
             raise _LargeEnd
         if places:
             await transaction_store.lock_places(connection, places, large=large)
-        ids, timestamp_ms = [transaction_id, *parts], time.time_ns() // 1_000_000
         digest = None if settling is None else settling.digest
-        verdict = Verdict(transaction_id, ids, state, reason, now, timestamp_ms, end.note, digest)
+        verdict = Verdict(transaction_id, [transaction_id, *parts], state, reason, now, now_ms, end.note, digest)
         markers = await self._write(connection, verdict, places)
         if settling is not None:
             await settlements.add(connection, transaction_id, settling.settlements)
         ended = ended._replace(partitions=len(markers), settled=digest)
-        return Ended(ended, markers, timestamp_ms, here=True, has_parts=has_parts)
+        return Ended(ended, markers, here=True, has_parts=has_parts)
 
     async def _write(
         self, connection: Any, verdict: Verdict, places: Sequence[TopicIdPartition]
