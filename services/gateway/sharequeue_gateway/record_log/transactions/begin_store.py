@@ -3,7 +3,7 @@
 A new producer raises the epoch under the lock of the row, so the earlier ones are refused from then on.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from sharequeue_gateway.record_log.key_store import KNOWN_S
 from sharequeue_gateway.record_log.store import Connection, remove_some
@@ -25,13 +25,6 @@ _WITHIN_ITS_PART: Final = """AND (
 has its part and is alone leaves a tenth, so that another one finds room: from then on, it gets no more itself."""
 
 
-class TransactionalProducer(NamedTuple):
-    """The row of a transactional id."""
-
-    producer_epoch: int
-    committed_note: str | None
-
-
 async def raise_epoch(connection: Connection, transactional_id: str, principal: str) -> int:
     """A new producer begins: refuse the earlier ones from now on. Its id is kept for as long as outcomes are.
 
@@ -50,8 +43,11 @@ async def raise_epoch(connection: Connection, transactional_id: str, principal: 
     return epoch
 
 
-async def lock_producer(connection: Connection, transactional_id: str, principal: str) -> TransactionalProducer | None:
-    """Lock the row of a transactional id. Its holder must not wait for any other lock."""
+async def lock_producer(connection: Connection, transactional_id: str, principal: str) -> tuple[int | None, str | None]:
+    """Lock the row of a transactional id. Its holder must not wait for any other lock.
+
+    Returns: its epoch and the last committed note; None: there is no such row, or no note.
+    """
     row = await connection.fetchrow(
         """UPDATE log.transactional_producers SET keep_until = greatest(keep_until, now() + make_interval(secs => $2)),
              principal = $3
@@ -60,7 +56,7 @@ async def lock_producer(connection: Connection, transactional_id: str, principal
         KNOWN_S,
         principal,
     )
-    return None if row is None else TransactionalProducer(*row)
+    return (None, None) if row is None else (row[0], row[1])
 
 
 async def open_of(connection: Connection, transactional_id: str) -> list[tuple[Transaction, bool]]:

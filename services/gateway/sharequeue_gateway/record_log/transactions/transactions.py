@@ -136,12 +136,11 @@ class PostgresTransactions:
         The note is read here: the transaction before may have committed since the epoch was raised.
         """
         async with connection.transaction():
-            producer = await begin_store.lock_producer(connection, transactional_id, wish.owner.principal)
-            check_epoch(transactional_id, None if producer is None else producer.producer_epoch, epoch)
+            current, note = await begin_store.lock_producer(connection, transactional_id, wish.owner.principal)
+            check_epoch(transactional_id, current, epoch)
             in_the_way = await begin_store.open_of(connection, transactional_id)
             if in_the_way:
                 return None, in_the_way
-            note = None if producer is None else producer.committed_note
             return await self._insert(connection, wish, epoch, note), ()
 
     async def _insert(
