@@ -89,7 +89,7 @@ class Settling:
         """Records by their transaction."""
         return {
             name: sum(last - first + 1 for hold in holds for first, last in hold.ranges)
-            for name, holds in (self.machine.holds or {}).items()
+            for name, holds in self.machine.holds.items()
         }
 
 
@@ -207,7 +207,7 @@ def test_a_refused_hold_changes_nothing() -> None:
     group = settling()
     group.hold("0-4 Acc", ok=False)
     assert group.pending() == {}
-    assert group.machine.holds is None
+    assert group.machine.holds == {}
     group.driver.ack("0-9 Acc", count=1)
 
 
@@ -346,7 +346,7 @@ def test_a_lock_of_a_later_delivery_is_not_pending() -> None:
         annotations=[StateAnnotation(0, 9, 0, transaction_id=T1)],
         locks=[RestoredLock(0, 9, "M2", 2, 1_020_000, 30_000)],
     )
-    assert driver.machine.holds is None
+    assert driver.machine.holds == {}
     driver.ack("0-9 Acc", member="M2", count=2)
     assert driver.where()[0] == 10
 

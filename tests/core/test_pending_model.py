@@ -110,5 +110,5 @@ def test_what_is_committed_is_settled_once_and_the_rest_is_delivered(sequence: l
     while found := model.fetch("M9"):
         left |= found
     assert left == set(range(10)) - model.settled
-    assert model.group.machine.holds is None
+    assert model.group.machine.holds == {}
     assert all(note.transaction_id is None for note in model.group.stored.annotations()), "nothing waits for ever"

@@ -66,7 +66,6 @@ class PendingRecords(Transitions):
                     hold.add(self.cut_out(run, first, last))
         if hold.ranges:
             hold.delivery_complete_count = self.delivery_complete_count
-            self.holds = self.holds or {}
             self.holds.setdefault(transaction_id, {})[hold] = None
             joined[id(hold)] = hold
         return Held(tuple(joined.values()), found)
@@ -131,7 +130,7 @@ class PendingRecords(Transitions):
             settled: what was committed here; nothing, if it was aborted or committed without these records.
         Returns: the write to persist, which must not be rolled back; None: nothing is pending durably on it.
         """
-        holds = [hold for hold in (self.holds or {}).get(transaction_id, ()) if hold.durable]
+        holds = [hold for hold in self.holds.get(transaction_id, ()) if hold.durable]
         if not holds:
             return None
         write = DecidedWrite(self.start_offset, now_ms)
@@ -172,24 +171,21 @@ class PendingRecords(Transitions):
         return freed
 
     def _forget(self, hold: Hold) -> None:
-        if self.holds is None:
-            return
         same = self.holds.get(hold.transaction_id, {})
         same.pop(hold, None)
         if not same:
             self.holds.pop(hold.transaction_id, None)
-        self.holds = self.holds or None
 
     @property
     def pending_count(self) -> int:
         """Return how many records are pending."""
-        holds = (hold for holds in (self.holds or {}).values() for hold in holds)
+        holds = (hold for holds in self.holds.values() for hold in holds)
         return sum(last - first + 1 for hold in holds for first, last in hold.ranges)
 
     @property
     def pending_since_ms(self) -> int | None:
         """Return when this leader has first seen the oldest pending records; None: nothing is pending."""
-        return min((hold.at_ms for holds in (self.holds or {}).values() for hold in holds), default=None)
+        return min((hold.at_ms for holds in self.holds.values() for hold in holds), default=None)
 
     # `SharePartition` implements these: how a record is settled is the same with and without a transaction
 

@@ -172,7 +172,6 @@ class Restoring:
             run.durable = False
             run.available_at_ms = 0
             run.lock_expires_at_ms = now_ms
-        window.holds = window.holds or {}
         holds = window.holds.setdefault(transaction_id, {})
         if not holds:
             holds[Hold(window.start_offset, transaction_id, now_ms, durable=True)] = None

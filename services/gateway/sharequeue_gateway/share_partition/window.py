@@ -38,7 +38,7 @@ class Window:
     removed_unread: int = field(init=False, default=0)
     """Offsets that left the log before a member got them, or while they waited for another delivery."""
     runs: list[Run] = field(init=False, default_factory=list)
-    holds: dict[str, dict[Hold, None]] | None = field(init=False, default=None)
+    holds: dict[str, dict[Hold, None]] = field(init=False, default_factory=dict)
     """The holds by their transaction: see `pending.py`."""
     delivery_complete_count: int = field(init=False, default=0)
     held_count: int = field(init=False, default=0)
