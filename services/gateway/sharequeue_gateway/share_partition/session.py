@@ -6,6 +6,7 @@ session is dropped; its member keeps its records until their locks end.
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from sharequeue.protocol.errors import InvalidShareSessionEpoch, ShareSessionLimitReached, ShareSessionNotFound
@@ -23,6 +24,7 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == MAX_INT32 else epoch + 1
 
 
+@dataclass(slots=True, eq=False)
 class ShareSession:
     """The session of one member. `epoch`: of its next request. `last_fetch_id`: of its last fetch.
 
@@ -30,19 +32,14 @@ class ShareSession:
     `behind`: whether one of them may have more by now. `principal`: who opened it.
     """
 
-    __slots__ = ("behind", "epoch", "followed", "key", "last_fetch_id", "partitions", "principal", "used_at_ms")
-
-    def __init__(
-        self, key: SessionKey, partitions: Iterable[TopicIdPartition], now_ms: int, principal: str = ""
-    ) -> None:
-        self.key = key
-        self.principal = principal
-        self.partitions: dict[TopicIdPartition, None] = dict.fromkeys(partitions)
-        self.followed: dict[str, tuple[str, int]] = {}
-        self.behind = False
-        self.epoch = 1
-        self.used_at_ms = now_ms
-        self.last_fetch_id: str | None = None
+    key: SessionKey
+    partitions: dict[TopicIdPartition, None]
+    used_at_ms: int
+    principal: str = ""
+    followed: dict[str, tuple[str, int]] = field(default_factory=dict)
+    behind: bool = False
+    epoch: int = 1
+    last_fetch_id: str | None = None
 
 
 class ShareSessionCache:
@@ -65,7 +62,7 @@ class ShareSessionCache:
         """Open a session. It replaces an earlier one of that key. Raises: ShareSessionLimitReached."""
         if not self.drop(key):
             self._ceiling.check(principal, len(self._sessions), ShareSessionLimitReached)
-        session = self._sessions[key] = ShareSession(key, partitions, now_ms, principal)
+        session = self._sessions[key] = ShareSession(key, dict.fromkeys(partitions), now_ms, principal)
         self._ceiling.take(principal)
         return session
 

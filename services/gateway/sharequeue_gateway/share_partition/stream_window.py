@@ -19,6 +19,7 @@ the later delivery takes the place of the earlier one.
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 from sharequeue.protocol.types import OffsetsAt, TopicIdPartition
@@ -51,14 +52,12 @@ class SentRange(NamedTuple):
         )
 
 
+@dataclass(slots=True, eq=False)
 class _Event:
     """One event: the ranges of it that are held, and whether the connection took all of it."""
 
-    __slots__ = ("ranges", "written")
-
-    def __init__(self, ranges: list[SentRange], *, written: bool) -> None:
-        self.ranges = ranges
-        self.written = written
+    ranges: list[SentRange]
+    written: bool
 
 
 class StreamWindow:
@@ -191,7 +190,7 @@ class StreamWindow:
     # Inside
 
     def _add(self, position: int, ranges: list[SentRange], *, written: bool) -> None:
-        self._events[position] = _Event(ranges, written=written)
+        self._events[position] = _Event(ranges, written)
         self.held += sum(part.size for part in ranges)
 
     def _replace(self, position: int, event: _Event, ranges: list[SentRange]) -> None:
