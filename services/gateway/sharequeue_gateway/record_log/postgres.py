@@ -126,7 +126,7 @@ class PostgresRecordLog:
         place = (topic_id, partition)
         end = offset
         if not self._knows_ends(place):
-            end = (await self.offsets(topic_id, [partition]))[partition].log_end_offset
+            end = (await self._read_ends([place]))[place].log_end_offset
             cached = self.read_cached(topic_id, partition, offset, max_bytes, max_records, committed)
             if cached is not None:
                 return cached
@@ -143,15 +143,9 @@ class PostgresRecordLog:
     async def read_packed(
         self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int, committed: bool = False
     ) -> ReadResult[RecordBatch | PackedBatch]:
-        """As `read`. Compressed batches that lie within the limits as a whole stay compressed.
-
-        Does not put batches into memory, because a reader of the log reads each batch once. So each page of a
-        read_committed reader that has batches of transactions asks the log for their outcomes.
-        """
+        # a reader of the log reads each batch once, so each page of a read_committed one asks for outcomes
         place = (topic_id, partition)
-        end = offset
-        if not self._knows_ends(place):
-            end = (await self.offsets(topic_id, [partition]))[partition].log_end_offset
+        end = offset if self._knows_ends(place) else (await self._read_ends([place]))[place].log_end_offset
         compressed = ahead_of(max_bytes)
         batches: list[RecordBatch | PackedBatch] = await self._read(
             compressed, store.read_packed, *place, offset, compressed, max_bytes, max_records
@@ -212,12 +206,10 @@ class PostgresRecordLog:
         bounds = await self.database.query(store.bounds, places)
         answer = {}
         for place in places:
-            found = bounds.get(place)
             # a partition without a row has no append yet; it is cached and watched as an empty one
-            start, end = (0, 0) if found is None else (found.log_start_offset, found.log_end_offset)
-            stable = 0 if found is None else found.last_stable_offset
-            if found is None or not found.deleted:
-                self._cache.set_replacements(place, 0 if found is None else found.replacements)
+            start, end, deleted, replacements, stable = bounds.get(place, store.NO_BOUNDS)
+            if not deleted:
+                self._cache.set_replacements(place, replacements)
                 self._known.learn(place, start, end, stable)
             answer[place] = Offsets(start, stable, end)
         return answer
@@ -234,7 +226,6 @@ class PostgresRecordLog:
         )
 
     async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
-        """Learn the ends of partitions with one query, so that `read` makes none for each empty partition."""
         unknown = [place for place in places if not self._knows_ends(place)]
         if unknown:
             await self._read_ends(unknown)
@@ -267,7 +258,6 @@ class PostgresRecordLog:
     # Trim
 
     async def delete_records(self, topic_id: str, before: Mapping[int, int]) -> dict[int, int]:
-        """As `RecordLog.delete_records`, TRIMMED_AT_ONCE in one transaction."""
         log_starts: dict[int, int] = {}
         wanted = sorted(before.items())
         with in_parts(lambda: len(log_starts)):
@@ -300,11 +290,7 @@ class PostgresRecordLog:
     # Loops
 
     async def run(self, interest: Interest) -> None:
-        """Run the appender, the watch for writes of other gateways, the purge, and the sweep of transactions.
-        Never returns.
-
-        `interest`: the partitions that fetches wait for. They are watched besides those in memory.
-        """
+        """As `Log.run`. The partitions of `interest` are watched besides those in memory."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.appender.run())
             group.create_task(self._watch(interest))
@@ -334,7 +320,6 @@ class PostgresRecordLog:
                 self._known.learn(place, log_start_offset, log_end_offset, stable)
 
     async def look(self, places: Iterable[TopicIdPartition]) -> None:
-        """Learn the ends of partitions, with every append at any gateway before this call. Calls share queries."""
         self._to_look_at.update(places)
         if self._next_look is None:
             self._next_look = asyncio.create_task(self._look(), context=contextvars.Context())
@@ -344,7 +329,7 @@ class PostgresRecordLog:
         await asyncio.shield(self._next_look)
 
     async def _look(self) -> None:
-        """Serve every call of `look` before this began. Calls while it is under way share the next one."""
+        """Serve every call of `look` before this began with one query. Calls from then on share the next one."""
         async with self._looking:
             self._next_look = None
             places, self._to_look_at = list(self._to_look_at), set()

@@ -147,7 +147,6 @@ class Compaction:
     """The capability `replace_batches` of the record log."""
 
     def __init__(self, database: LogDatabase, cache: BatchCache) -> None:
-        self._database = database
         self._query = database.query
         self._cache = cache
 
