@@ -87,7 +87,7 @@ async def begin(
     most_each: int | None = None,
     durable: bool = True,
     part_of: str | None = None,
-) -> tuple[int, int] | None:
+) -> int | None:
     """Begin a transaction.
 
     `most_each`: the most of this principal that are open while others' are; None: it has no bound of its own.
@@ -95,19 +95,19 @@ async def begin(
 
     `durable`: wait until the disk has it. Otherwise a crash of PostgreSQL within the next moment forgets it, as if it
     had been aborted; its commit is durable all the same.
-    Returns: when it began and its deadline, in ms; None: `most_open` are open.
+    Returns: its deadline, in ms; None: `most_open` are open.
     """
     soon = "" if durable else "AND set_config('synchronous_commit', 'off', true) IS NOT NULL"
     bounded = "" if most_each is None else _WITHIN_ITS_PART.format(principal="$4", most="$6", each="$8")
     deadline = "(SELECT deadline FROM log.transactions WHERE transaction_id = $7)"
     if part_of is None:
         deadline = "clock_timestamp() + make_interval(secs => $5::int / 1000.0::float8)"
-    row = await connection.fetchrow(
+    deadline_ms: int | None = await connection.fetchval(
         f"""INSERT INTO log.transactions
               (transaction_id, transactional_id, producer_epoch, principal, timeout_ms, part_of, deadline)
             SELECT $1, $2, $3, $4, $5, $7::text, {deadline}
             WHERE (SELECT count(*) FROM (SELECT FROM log.transactions LIMIT $6) few) < $6 {bounded} {soon}
-            RETURNING {MS.format("began_at")}, {MS.format("deadline")}""",
+            RETURNING {MS.format("deadline")}""",
         transaction_id,
         transactional_id,
         producer_epoch,
@@ -117,7 +117,7 @@ async def begin(
         part_of,
         *(() if most_each is None else (most_each,)),
     )
-    return None if row is None else (row[0], row[1])
+    return deadline_ms
 
 
 async def open_of_principal(connection: Connection, principal: str) -> int:

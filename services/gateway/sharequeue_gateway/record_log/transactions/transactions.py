@@ -148,7 +148,7 @@ class PostgresTransactions:
     ) -> BegunTransaction:
         """`of_whole`: the principal of the whole, for a part that a caller without one begins."""
         transaction_id = str(uuid.uuid4())
-        times = await begin_store.begin(
+        deadline_ms = await begin_store.begin(
             connection,
             transaction_id,
             wish.transactional_id,
@@ -160,14 +160,14 @@ class PostgresTransactions:
             durable=wish.durable,
             part_of=wish.part_of,
         )
-        if times is None:
+        if deadline_ms is None:
             raise await self._too_many_of(connection, wish.owner.principal)
         return BegunTransaction(
             transaction_id=transaction_id,
             transactional_id=wish.transactional_id,
             producer_epoch=epoch,
             timeout_ms=wish.timeout_ms,
-            expires_at_ms=times[1],
+            expires_at_ms=deadline_ms,
             committed_note=note,
         )
 
