@@ -72,27 +72,20 @@ PATH: Final = "append"
 
 
 class WaitingAppend(msgspec.Struct, frozen=True, eq=False):
-    """One append to one partition that waits for the next commit. `turn_by`: the latest time for its turn. `number`,
-    `within` and `key` as in AppendRequest."""
+    """A request with one append that waits for the next commit. `turn_by`: the latest time for its turn."""
 
+    request: AppendRequest
     append: PartitionAppend
-    append_id: str
     done: "asyncio.Future[AppendResult]"
-    size: int
     turn_by: float
-    number: int
-    within: Within | None
-    key: IdempotencyKey | None
 
 
+@dataclass(eq=False)
 class SlowAppends:
     """The number of appends to a partition that are on the slow path, and the appends that wait for their end."""
 
-    __slots__ = ("behind", "running")
-
-    def __init__(self) -> None:
-        self.running = 0
-        self.behind: list[WaitingAppend] = []
+    running: int = 0
+    behind: list[WaitingAppend] = field(default_factory=list)
 
 
 Encoded = list[tuple[WaitingAppend, RecordBatch]]
@@ -127,27 +120,19 @@ class Appender:
         *,
         here: bool = False,
     ) -> AppendResult:
-        """Append to all the partitions or to none; the records are durable when it returns.
-
-        `within`: the transaction that the append takes part in. `here`: another gateway has passed the append on.
-        Returns: the base offset of each append.
-        Raises: UnknownTopicOrPartition: the topic is deleted; InvalidRequest (422): the key belongs to another request;
-            StorageError; RequestTimedOut: the records may have been appended.
-        """
-        append_id = store.new_append_id()
-        number = self._database.time_line.number
+        """As `Appends.append`. `within`: the transaction that the append takes part in."""
         size = sum([sum(map(len, append.tails)) for append in appends])
-        key = idempotency_key
-        if len(appends) == 1 and (within is None or (key is None and within.gathers)):
+        number = self._database.time_line.number
+        request = AppendRequest(appends, idempotency_key, store.new_append_id(), size, number, within)
+        if len(appends) == 1 and (within is None or (idempotency_key is None and within.gathers)):
             if self.elsewhere is not None and within is None and not here:
-                request = AppendRequest(appends, key, append_id, size, number)
                 result = await self._append_elsewhere(self.elsewhere, request)
                 if result is not None:
                     return result
             done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
             turn_by = time.monotonic() + self._deadline_s
             alone = not (self._busy or self._in_company or self._gathered)
-            self._gathered.append(WaitingAppend(appends[0], append_id, done, size, turn_by, number, within, key))
+            self._gathered.append(WaitingAppend(request, appends[0], done, turn_by))
             if alone:
                 try:
                     await self._commit_next()
@@ -157,7 +142,6 @@ class Appender:
             elif not self._busy:
                 self._wake.set()
             return await done
-        request = AppendRequest(appends, idempotency_key, append_id, size, number, within)
         return await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
 
     async def _append_elsewhere(self, elsewhere: Elsewhere, request: AppendRequest) -> AppendResult | None:
@@ -184,7 +168,7 @@ class Appender:
         return result if key is not None else AppendResult(result.base_offsets, None)
 
     async def first_answer(self, key: IdempotencyKey) -> bytes | None:
-        """The answer that is kept with a key. Raises: InvalidRequest (422): the key belongs to another request."""
+        """As `Appends.first_answer`."""
         found = await self._database.query(answer_of, key)
         if found is None:
             return None
@@ -225,16 +209,16 @@ class Appender:
             waiting = self._gathered[0]
             if waiting.turn_by < now:
                 _refuse(waiting, not_in_time())
-            elif taken and size + waiting.size > AT_ONCE_BYTES:
+            elif taken and size + waiting.request.size > AT_ONCE_BYTES:
                 break
-            elif (waiting.key is not None and (transactional or keyed == MOST_KEYS)) or (
+            elif (waiting.request.key is not None and (transactional or keyed == MOST_KEYS)) or (
                 waiting.append.transaction_id is not None and keyed
             ):
                 others.append(waiting)
             else:
                 taken.append(waiting)
-                size += waiting.size
-                keyed += waiting.key is not None
+                size += waiting.request.size
+                keyed += waiting.request.key is not None
                 transactional += waiting.append.transaction_id is not None
             self._gathered.popleft()
         self._gathered.extendleft(reversed(others))
@@ -255,10 +239,11 @@ class Appender:
         for waiting, batch in encoded:
             if waiting.append.transaction_id is not None:
                 transactions[waiting.append.transaction_id] = _owner_of(waiting)
-            if waiting.key is not None:
-                keys[waiting.append_id] = new_key(waiting.key, batch.base_offset)
+            if waiting.request.key is not None:
+                keys[waiting.request.append_id] = new_key(waiting.request.key, batch.base_offset)
         rows = [
-            (waiting.append.topic_id, waiting.append.partition, batch, waiting.append_id) for waiting, batch in encoded
+            (waiting.append.topic_id, waiting.append.partition, batch, waiting.request.append_id)
+            for waiting, batch in encoded
         ]
         try:
             timeout_s = max(try_until - time.monotonic(), LEAST_S)
@@ -276,10 +261,10 @@ class Appender:
         others: list[WaitingAppend] = []
         for waiting, batch in encoded:
             place = (waiting.append.topic_id, waiting.append.partition)
-            if waiting.append_id in inserted:
+            if waiting.request.append_id in inserted:
                 appended.append((place, batch))
                 if not waiting.done.done():
-                    answer = keys.get(waiting.append_id, key_store.NO_KEY).answer
+                    answer = keys.get(waiting.request.append_id, key_store.NO_KEY).answer
                     waiting.done.set_result(AppendResult([batch.base_offset], answer))
             else:
                 others.append(waiting)
@@ -293,7 +278,7 @@ class Appender:
         again: list[WaitingAppend] = []
         for waiting in others:
             place = (waiting.append.topic_id, waiting.append.partition)
-            if waiting.append_id in used:
+            if waiting.request.append_id in used:
                 held.add(place)
                 self._fall_back_alone(waiting, deadline)
             elif place in held:
@@ -311,8 +296,8 @@ class Appender:
         for waiting in gathered:
             append = waiting.append
             place = (append.topic_id, append.partition)
-            if waiting.key is not None:
-                lock = lock_of(waiting.key)
+            if waiting.request.key is not None:
+                lock = lock_of(waiting.request.key)
                 if lock in locks:  # a repeat
                     self._fall_back_alone(waiting, deadline)
                     continue
@@ -391,10 +376,8 @@ class Appender:
         background.start(self._tasks, self._append_locked(waiting, deadline, None))
 
     async def _append_locked(self, waiting: WaitingAppend, deadline: float, lost_at: int | None) -> None:
-        append_id, size, number = waiting.append_id, waiting.size, waiting.number
-        request = AppendRequest([waiting.append], waiting.key, append_id, size, number, waiting.within)
         try:
-            result = await self._locked_append.append(request, deadline=deadline, lost_at=lost_at)
+            result = await self._locked_append.append(waiting.request, deadline=deadline, lost_at=lost_at)
         except ApiError as error:
             _refuse(waiting, error)
         else:
@@ -416,7 +399,7 @@ class Appender:
 
 
 def _owner_of(waiting: WaitingAppend) -> str:
-    return ANY_OWNER if waiting.within is None else waiting.within.owner
+    return ANY_OWNER if waiting.request.within is None else waiting.request.within.owner
 
 
 def _refuse(waiting: WaitingAppend, error: ApiError) -> None:
