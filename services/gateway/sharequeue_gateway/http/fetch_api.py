@@ -6,6 +6,7 @@ fetch_records ──▶ topics known and led here, no session, no acknowledgemen
 """
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ DEFAULT_MAX_RECORDS: Final = 500
 DEFAULT_MAX_BYTES: Final = 52_428_800
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False)
 class FetchApi:
     """The handlers of fetchRecords and fetchInSession."""
 
@@ -102,7 +103,7 @@ class FetchApi:
             self.watch.add(waiting, apis.FETCH_RECORDS, call, (), self.ceiling)
         waiting.topics = dict.fromkeys(request.topics or ())
         found: Fetched
-        try:
+        with contextlib.closing(waiting):
             acquired, faults = await self.fetcher.fetch(waiting, asked, partitions)
             config = self.metadata.configs.get(group_id, config)
             found = Fetched(acquired, faults, lock_duration_ms=config.record_lock_duration_ms)
@@ -110,8 +111,6 @@ class FetchApi:
                 found = await self.routed.after_join(waiting, asked, partitions, found)
                 if found.has_records and waiting.gone():
                     await self.routed.give_back(asked, found)
-        finally:
-            waiting.close()
         if waiting.refusal is not None:
             raise waiting.refusal
         return self._answer(asked, request, found, partitions, ())
@@ -141,13 +140,10 @@ class FetchApi:
         home = self.routing.home_elsewhere(group_id, member_id)
         if home is None:
             return await self.fetch_here(call)
-        waiting = self._new(call)
-        try:
+        with contextlib.closing(self._new(call)) as waiting:
             answer = await waiting.while_open(
                 self.routing.gateways.fetch_in_session(home, group_id, request, call.caller.principal)
             )
-        finally:
-            waiting.close()
         if waiting.refusal is not None:
             waiting.refusal.definite = not request.acknowledgements
             raise waiting.refusal
@@ -181,7 +177,7 @@ class FetchApi:
         waiting.topics = dict.fromkeys(request.topics or ()) if session is None else session.topics
         results = None
         outcomes = None
-        try:
+        with contextlib.closing(waiting):
             if request.acknowledgements:
                 outcomes = waiting.start_acknowledging(self._acknowledge(group_id, member_id, call))
                 await asyncio.sleep(0)  # applied first: the fetch can acquire the records that they free
@@ -191,8 +187,6 @@ class FetchApi:
             results = None if outcomes is None else await outcomes
             if waiting.gone() and found.has_records:
                 await self.routed.give_back(asked, found)
-        finally:
-            waiting.close()
         if closing and session is not None:
             await self.sessions.release(session)
         if waiting.refusal is not None:

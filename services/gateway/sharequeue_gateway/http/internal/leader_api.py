@@ -1,5 +1,6 @@
 """The calls between gateways: one gateway calls the leader of share-partitions, or the one that had a stream."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,10 +31,9 @@ from sharequeue_http.application.endpoint import Call
 _ENDED: Final = (JSON, (messages.ENDED.encode(), b"1"))
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False)
 class LeaderApi:
-    """The handlers of fetchFromLeader, acknowledgeAtLeader, holdAtLeader, transactionEnded, awaitRecords,
-    releaseAtLeader, yieldSharePartitions, heldAtLeader, takeStream."""
+    """The handlers of these calls."""
 
     clock: Clock
     metadata: Metadata
@@ -55,16 +55,13 @@ class LeaderApi:
         wait_ms = 0 if any(fault.led_elsewhere for fault in faults) else request.asked.wait_ms
         limits = structs.replace(request.asked.limits, deadline_ms=now_ms + wait_ms)
         asked = structs.replace(request.asked, limits=limits, now_ms=now_ms)
-        waiting = self.fetcher.fetches.new(call.exchange)
         acquired: list[AcquiredRecords] = []
-        try:
+        with contextlib.closing(self.fetcher.fetches.new(call.exchange)) as waiting:
             if partitions:
                 acquired, more_faults = await self.fetcher.fetch(waiting, asked, partitions)
                 faults += more_faults
             if waiting.gone() and asked.fetch_id is None:  # with an id, a repeat may have got the same records by now
                 self.fetcher.give_back(member_id, acquired)
-        finally:
-            waiting.close()
         body = fetch_answer(
             member_id,
             self.metadata.lock_duration_ms(group_id),
@@ -96,13 +93,10 @@ class LeaderApi:
         partitions, faults = await led_here(self.metadata, self.cluster, group_id, request.topic_partitions)
         if faults:
             raise faults[0].error
-        waiting = self.fetcher.fetches.new(call.exchange)
-        try:
+        with contextlib.closing(self.fetcher.fetches.new(call.exchange)) as waiting:
             leds = await self.fetcher.delayed.wait(
                 waiting, group_id, partitions, min(request.max_wait_ms, MAX_WAIT_MS) / 1000
             )
-        finally:
-            waiting.close()
         self.fetcher.delayed.pass_on_later(leds)
         return Answer(b"{}", headers=_ENDED if waiting.life is Life.ENDED else (JSON,))
 
@@ -117,13 +111,12 @@ class LeaderApi:
         request: messages.HeldRequest = call.request
         group_id, fetches = call.path["group"], self.fetcher.fetches
         if request.max_wait_ms:
-            waiting = fetches.new(call.exchange)
-            fetches.routed[waiting] = group_id
-            try:
-                await self.records_held.wait(waiting, group_id, request)
-            finally:
-                del fetches.routed[waiting]
-                waiting.close()
+            with contextlib.closing(fetches.new(call.exchange)) as waiting:
+                fetches.routed[waiting] = group_id
+                try:
+                    await self.records_held.wait(waiting, group_id, request)
+                finally:
+                    del fetches.routed[waiting]
         held, faults = await self.records_held.look(group_id, request)
         body = fetch_answer(
             request.member_id,
