@@ -31,8 +31,8 @@ NO_USER: Final = "a URL of a service must not hold a user name or a password bef
 
 
 class Reread:
-    """What files of PEM say of TLS, read again when they have changed. What cannot be used then is logged, and what
-    was there before stays. Connections keep what they began with."""
+    """A TLS context made of PEM files, and made again when one of them has changed. If the changed files cannot be used,
+    the log says so and the context before stays. Connections that are open keep theirs."""
 
     def __init__(self, read: Callable[[], ssl.SSLContext], *files: str) -> None:
         """`read`: makes a context of the files. Raises: ValueError, in one sentence: they cannot be used."""

@@ -64,7 +64,7 @@ class Fetched(msgspec.Struct, frozen=True):
         )
 
     def ranges(self) -> list[SentRange]:
-        """What was acquired, or found held."""
+        """List the ranges that were acquired or found held."""
         own = [
             SentRange(*item.led.key[1:], first_offset, last_offset, delivery_count)
             for item in self.acquired

@@ -237,7 +237,7 @@ class Loader:
 
 
 def _going_on(loads: Iterable[_Loading]) -> list[_Loading]:
-    """Those of which no step has failed."""
+    """Return the loads whose steps have all succeeded so far."""
     return [load for load in loads if load.error is None]
 
 
