@@ -31,7 +31,7 @@ NO_USER: Final = "a URL of a service must not hold a user name or a password bef
 
 
 class Reread:
-    """A TLS context made of PEM files, and made again when one of them has changed. If the changed files cannot be used,
+    """A TLS context made of PEM files, made again when one of them has changed. If the changed files cannot be used,
     the log says so and the context before stays. Connections that are open keep theirs."""
 
     def __init__(self, read: Callable[[], ssl.SSLContext], *files: str) -> None:
