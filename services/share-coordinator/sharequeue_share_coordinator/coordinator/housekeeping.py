@@ -4,11 +4,13 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.leases import Ownership
 from sharequeue.protocol.errors import KAFKA_CODES, CoordinatorLoadInProgress, NotCoordinator
+from sharequeue.protocol.messages.share_state import PartitionState
 from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.service.postgres_faults import FAULTS
@@ -52,11 +54,12 @@ class Housekeeping:
         before = dict(self._ownership.owned)
         await self._coordinator.submit([])  # the next statement then sees the keys that are being made now
         connection = await self._connected()
+        delete = partial(shard.delete, request=PartitionState(partition=0), topic=None)
         above = 0
         while found := await store.keys_of_topic(connection, topic_id, above, KEYS_PER_READ):
             above = found[-1][0]
             own = [key for _, key in found if self._coordinator.states.shard_of(key) in before]
-            for result in await self._coordinator.submit([Operation(key, shard.tombstone, False) for key in own]):
+            for result in await self._coordinator.submit([Operation(key, delete, False) for key in own]):
                 if result.error_code and result.error_code not in NOT_SERVED:
                     raise ConnectionError(result.error_message)
         return [of_shard for of_shard, epoch in before.items() if self._ownership.owned.get(of_shard) == epoch]
@@ -97,12 +100,9 @@ class Housekeeping:
         self._coordinator.remove_later(await store.keys_without_state(connection, KEYS_PER_REMOVAL))
 
     def _cold_snapshot(self, state: KeyState | None) -> Decision:
-        now_ms = self._clock.now_ms()
-        if state is None:
-            return Decision(shard.done(0))
-        return Decision(
-            shard.done(0), shard.cold_snapshot(state, self._settings.cold_partition_snapshot_interval_ms, now_ms)
-        )
+        interval_ms, now_ms = self._settings.cold_partition_snapshot_interval_ms, self._clock.now_ms()
+        row = None if state is None else shard.cold_snapshot(state, interval_ms, now_ms)
+        return Decision(shard.done(0), row)
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():

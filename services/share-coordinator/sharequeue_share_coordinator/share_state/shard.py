@@ -73,11 +73,6 @@ def of_damaged(state: KeyState, decision: Decision) -> Decision:
     return fault(decision.result.partition, ApiError, state.damage)
 
 
-def tombstone(state: KeyState | None) -> Decision:
-    """Delete the state because its topic is deleted."""
-    return Decision(done(0), None if state is None else Row(kind=TOMBSTONE))
-
-
 def form_fault(
     topic_id: str | None, request: PartitionState, *, leader_epoch: bool, state_epoch: bool
 ) -> Decision | None:
