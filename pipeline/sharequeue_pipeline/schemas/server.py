@@ -56,7 +56,7 @@ _BY_ID: Final = Api("getSchema", "GET /schemas/ids/{id}", "", request=_Form, res
 _BY_VERSION: Final = Api(
     "getVersion", "GET /subjects/{subject}/versions/{version}", "", request=_Form, response=_Schema, also=(404,)
 )
-_known: Final[dict[tuple[ValueOptions, int], list[bytes]]] = {}
+_known: Final[dict[tuple[Any, ...], list[bytes]]] = {}
 """The texts of schemas that this process has read, by the way there and the id."""
 
 
@@ -64,12 +64,8 @@ class SchemaServer:
     """The schemas of one format that a registry has."""
 
     def __init__(self, options: ValueOptions) -> None:
-        self._options = ValueOptions(
-            gateway=options.gateway,
-            value_format=options.value_format,
-            schema_registry=options.schema_registry,
-            registry_login=options.registry_login,
-        )
+        self._options = options
+        self._way = options.gateway, options.value_format, options.schema_registry, options.registry_login
         self.where = f"schemaRegistry {options.schema_registry!r}"
 
     def name(self, schema_id: int) -> str:
@@ -80,7 +76,7 @@ class SchemaServer:
 
         Raises: PipelineError: the registry refuses the call, or does not answer within `timeoutMs`.
         """
-        key = self._options, schema_id
+        key = *self._way, schema_id
         if key not in _known:
             try:
                 found = asyncio.run(self._found(schema_id))
