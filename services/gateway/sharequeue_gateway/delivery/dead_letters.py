@@ -158,14 +158,9 @@ class DeadLetterWriter:
         for pending in ranges:
             self._queue.remove(pending)
             cause = self._leader.activity.dead(led, pending.letter)
-            records = pending.letter.last_offset - pending.letter.first_offset + 1
             named = {"group_id": led.key.group_id, "topic": led.topic_name, "cause": cause}
-            self._written.note(
-                (led.key.group_id, led.topic_name, cause),
-                records,
-                **named,
-                reason=pending.letter.reason and str(pending.letter.reason.reason),
-            )
+            reason = pending.letter.reason and str(pending.letter.reason.reason)
+            self._written.note(tuple(named.values()), pending.records, **named, reason=reason)
             if not led.fenced:
                 self._archive(led, pending.letter)
 
@@ -247,17 +242,12 @@ class DeadLetterWriter:
             except OffsetOutOfRange as out_of_range:
                 until = min(out_of_range.log_start_offset - 1, last_offset)
                 batches = [] if committed else await self._record_log.read_deleted(*what)
-            if not batches or batches[0].base_offset > until:
-                for gone in range(offset, until + 1):
-                    yield gone, None
-                offset = until + 1
-            for batch in batches:
-                end = min(batch.last_offset, until)
-                found = [] if committed and batch.aborted else records_in([batch], offset, end)
-                by_offset = {record.offset: record for record in found}
-                for each in range(offset, end + 1):
-                    yield each, by_offset.get(each)
-                offset = max(offset, end + 1)
+            end = min(batches[-1].last_offset, until) if batches else until
+            known = [batch for batch in batches if not (committed and batch.aborted)]
+            by_offset = {record.offset: record for record in records_in(known, offset, end)}
+            for each in range(offset, end + 1):
+                yield each, by_offset.get(each)
+            offset = end + 1
         for each in range(offset, last_offset + 1):
             yield each, None
 
