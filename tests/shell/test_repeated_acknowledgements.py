@@ -19,11 +19,11 @@ class Leaders:
     def __init__(self) -> None:
         self.calls = 0
 
-    async def acknowledge(self, node: str, group_id: str, request: Any) -> Any:
+    async def call(self, *_: Any) -> Any:
         self.calls += 1
         if self.calls == 1:
             raise RequestTimedOut("the connection was lost")
-        return [AcknowledgementResult(status="ignored")]
+        return SimpleNamespace(results=[AcknowledgementResult(status="ignored")])
 
 
 class Known:

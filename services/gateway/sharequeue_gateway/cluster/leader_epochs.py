@@ -68,10 +68,7 @@ class LeaderEpochs:
         self.raise_to(taken.leader_epoch)
 
     def ask_for_higher(self, seen: int) -> None:
-        """Another leader used a higher epoch: ask for one above it before the next load.
-
-        `seen`: that epoch; 0 if it is not known.
-        """
+        """Another leader used a higher epoch, `seen` (0: unknown): ask for one above it before the next load."""
         self._seen = max(self._seen, seen)
         if self._asking is None and self._fencing is None:
             self._asking = asyncio.get_running_loop().create_task(self._ask())

@@ -94,15 +94,11 @@ class LockStore(LockWriter):
         found: list[list[RestoredLock] | int] = [[] for _ in epochs]
         for start in range(0, len(epochs), LOADED_AT_ONCE):
             some = epochs[start : start + LOADED_AT_ONCE]
-            answers = await self._guard(
-                self._execute(
-                    [
-                        ["EVALSHA", sha1(scripts.LOAD), 1, self._keys.locks(key), leader_epoch, HASH_TTL_MS, *lost]
-                        for key, leader_epoch, _ in some
-                    ]
-                ),
-                self._load_timeout_s,
-            )
+            commands = [
+                ["EVALSHA", sha1(scripts.LOAD), 1, self._keys.locks(key), leader_epoch, HASH_TTL_MS, *lost]
+                for key, leader_epoch, _ in some
+            ]
+            answers = await self._guard(self._execute(commands), self._load_timeout_s)
             if answers is None:  # Redis fails; what was read is valid
                 break
             for place, answer in enumerate(answers, start):

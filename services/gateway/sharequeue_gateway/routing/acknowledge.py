@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import structs
 
+from sharequeue.protocol import apis
 from sharequeue.protocol.errors import KAFKA_CODES, NotLeaderOrFollower
 from sharequeue.protocol.messages.leaders import AcquiredEntry, LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
@@ -107,7 +108,8 @@ class RoutedAcknowledger:
             answered = await self._local.acknowledge(group_id, some)
         else:
             try:
-                answered = await self._routing.gateways.acknowledge(node, group_id, some)
+                answer = await self._routing.gateways.call(node, apis.ACKNOWLEDGE_AT_LEADER, group_id, some)
+                answered = answer.results
             except ApiError as error:
                 answered = [failed(error)] * len(indexes)
         for index, result in zip(indexes, answered, strict=True):

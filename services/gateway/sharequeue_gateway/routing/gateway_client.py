@@ -14,8 +14,7 @@ from urllib.parse import quote
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import leaders as messages
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
-from sharequeue.protocol.messages.problems import AcknowledgementResult
-from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse, FetchRequest, TopicPartitions
+from sharequeue.protocol.messages.records import AcknowledgeRequest, FetchRequest, TopicPartitions
 from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_WAIT_MS, LeftLocks, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
@@ -82,13 +81,10 @@ class GatewayClient:
             api, request, path={"group": group_id}, headers=headers, deadline_s=wait_s + ANSWER_S, retry=False
         )
 
-    def _call(
-        self, node: Node, api: Api, group_id: str, request: Any, deadline_s: float = ANSWER_S
-    ) -> Coroutine[Any, Any, Any]:
+    async def call(self, node: Node, api: Api, group_id: str, request: Any, deadline_s: float = ANSWER_S) -> Any:
         """Call a gateway once about a group. Returns: its message."""
-        return self._cluster.client(node).call(
-            api, request, path={"group": group_id}, deadline_s=deadline_s, retry=False
-        )
+        client = self._cluster.client(node)
+        return await client.call(api, request, path={"group": group_id}, deadline_s=deadline_s, retry=False)
 
     async def fetch_in_session(self, node: Node, group_id: str, request: FetchRequest, principal: str) -> Answer:
         """`principal`: the client's; empty if this gateway asks for no keys."""
@@ -113,17 +109,8 @@ class GatewayClient:
         too_few = tuple(map(int, headers.get(messages.TOO_FEW, "").split()))
         return LeaderAnswer(body, messages.ENDED in headers, too_few)
 
-    async def acknowledge(
-        self, node: Node, group_id: str, request: messages.LeaderAcknowledgeRequest
-    ) -> list[AcknowledgementResult]:
-        answer: AcknowledgeResponse = await self._call(node, apis.ACKNOWLEDGE_AT_LEADER, group_id, request)
-        return answer.results
-
     async def await_records(self, node: Node, group_id: str, partitions: Partitions, seconds: float) -> bool:
-        """Wait until one of the partitions may have records, or the time is over.
-
-        Returns: whether the group was reset or deleted.
-        """
+        """Wait until there may be records, or the time is over. Returns: whether the group was reset or deleted."""
         request = messages.AwaitRecordsRequest(topic_partitions=by_topic(partitions), max_wait_ms=int(seconds * 1000))
         _, headers = await self._relay(node, apis.AWAIT_RECORDS, group_id, request, seconds)
         return messages.ENDED in headers
@@ -133,10 +120,6 @@ class GatewayClient:
         body, _ = await self._relay(node, apis.HELD_AT_LEADER, group_id, request, request.max_wait_ms / 1000)
         return body
 
-    async def hold(self, node: Node, group_id: str, request: messages.HoldRequest) -> messages.HoldResponse:
-        answer: messages.HoldResponse = await self._call(node, apis.HOLD_AT_LEADER, group_id, request)
-        return answer
-
     async def transaction_ended(self, node: Node, transaction_id: str, keys: Sequence[SharePartitionKey]) -> None:
         request = messages.TransactionEndedRequest(share_partitions=list(keys))
         await self._cluster.client(node).call(
@@ -145,7 +128,7 @@ class GatewayClient:
 
     async def take_stream(self, node: Node, group_id: str, member_id: str) -> messages.TakeStreamResponse:
         request = messages.TakeStreamRequest(member_id=member_id)
-        answer: messages.TakeStreamResponse = await self._call(node, apis.TAKE_STREAM, group_id, request, TAKE_S)
+        answer: messages.TakeStreamResponse = await self.call(node, apis.TAKE_STREAM, group_id, request, TAKE_S)
         return answer
 
     async def in_flight(self, node: Node, group_id: str, query: InFlightQuery) -> ListInFlightResponse:

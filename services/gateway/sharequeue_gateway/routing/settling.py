@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sharequeue import background
+from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, KAFKA_CODES
 from sharequeue.protocol.messages.leaders import HeldForTransaction, HoldRequest, HoldResponse
 from sharequeue.protocol.messages.problems import AcknowledgementResult
@@ -208,7 +209,8 @@ class Settler:
         if node == self._routing.cluster.me:
             return await self._local.hold(group_id, request)
         try:
-            return await self._routing.gateways.hold(node, group_id, request)
+            answer: HoldResponse = await self._routing.gateways.call(node, apis.HOLD_AT_LEADER, group_id, request)
+            return answer
         except ApiError as error:
             return HoldResponse(results=[failed(error)] * len(items), held=[])
 

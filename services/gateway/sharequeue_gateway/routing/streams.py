@@ -229,10 +229,7 @@ class Streams:
         async for _ in Every(TICK_S):
             now_s = loop.time()
             for stream in self._streams.values():
-                if (
-                    stream.wrote_s <= now_s - self.heartbeat_ms / 1000
-                    and stream.pulse is not None
-                    and not stream.writing
-                ):
+                silent = stream.wrote_s <= now_s - self.heartbeat_ms / 1000
+                if silent and stream.pulse is not None and not stream.writing:
                     stream.wrote_s = now_s
                     stream.pulse()

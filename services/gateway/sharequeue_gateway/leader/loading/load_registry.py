@@ -192,10 +192,7 @@ class Loads:
     # Unloading
 
     def unload(self, led: LedSharePartition) -> None:
-        """Stop leading it. Fetches that wait for it load it again, here or at its new leader.
-
-        Its writes may still be under way.
-        """
+        """Stop leading it, also while it writes. Fetches that wait load it again, here or at its new leader."""
         led.fenced = True
         if self.led.remove(led):
             self.led.note_left(led)

@@ -58,16 +58,11 @@ class StartOffsets:
             unresolved: list[SharePartitionKey] = []
             for key, state in states.items():
                 row = rows.get((key.topic_id, key.partition))
-                start = stored_start(state)
+                start, epoch = stored_start(state), state.state_epoch or 0
                 if start is None:
                     unresolved.append(key)
-                elif (
-                    row is None
-                    or row.stale
-                    or row.state_epoch < (state.state_epoch or 0)
-                    or row.hold_ms != config.hold_ms
-                ):
-                    beginnings.append(Beginning(key, state.state_epoch or 0, start, chosen=False))
+                elif row is None or row.stale or row.state_epoch < epoch or row.hold_ms != config.hold_ms:
+                    beginnings.append(Beginning(key, epoch, start, chosen=False))
                 else:
                     begun[key] = Begun(start, row.floor, row.log_end_offset, row.ready, row.delayed)
             for key, start_offset in (await self._chosen(unresolved, config)).items():
