@@ -40,8 +40,9 @@ async def execute(connection: Connection, statement: str, *arguments: Any) -> No
 NOW_MS: Final = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
-def rows_in(status: str) -> int:
-    """The number of rows in the status of a statement, for example `UPDATE 3`."""
+async def changed(connection: Connection, statement: str, *arguments: Any) -> int:
+    """Run a statement that changes rows. Returns: how many."""
+    status: str = await connection.execute(statement, *arguments)
     return int(status.rpartition(" ")[2])
 
 
@@ -51,13 +52,13 @@ async def remove_some(connection: Connection, table: str, which: str, most: int,
     A time stands in a query of its own there: of a function that changes, PostgreSQL makes no condition of an index.
     Returns: how many.
     """
-    status: str = await connection.execute(
+    return await changed(
+        connection,
         f"""DELETE FROM log.{table} WHERE ctid = ANY(ARRAY(
              SELECT ctid FROM log.{table} WHERE {which} LIMIT $1 FOR UPDATE SKIP LOCKED))""",
         most,
         *arguments,
     )
-    return rows_in(status)
 
 
 def columns_of(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:

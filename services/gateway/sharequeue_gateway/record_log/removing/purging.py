@@ -14,7 +14,7 @@ from sharequeue.service.failed_looks import looking
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.key_store import KNOWN_S
-from sharequeue_gateway.record_log.store import NOW_MS, Connection, remove_some, rows_in
+from sharequeue_gateway.record_log.store import NOW_MS, Connection, changed, remove_some
 
 PURGE_PAUSE_S: Final = 15.0
 AT_ONCE: Final = 1000
@@ -43,41 +43,27 @@ _ENDED = f"a.topic_id = p.topic_id AND a.partition = p.partition AND a.marker_of
 """Aborted transactions of a partition whose marker is purged: no batch of theirs is left to be read."""
 
 
-async def remove_rows(connection: Connection, at_once: int, seconds: int) -> int:
-    """Remove some rows below marks that are `seconds` old, or of deleted topics. Returns: how many."""
-    removed: int = await connection.fetchval(
-        f"""WITH gone AS (
-             SELECT b.topic_id, b.partition, b.base_offset FROM log.partitions p
-             CROSS JOIN LATERAL (
-               SELECT topic_id, partition, base_offset FROM log.record_batches b
-               WHERE {_PURGEABLE} ORDER BY b.base_offset LIMIT $1) b
-             WHERE p.trimmed_at IS NOT NULL AND (p.deleted OR p.trimmed_at < now() - make_interval(secs => $2)) LIMIT $1),
-           removed AS (
-             DELETE FROM log.record_batches b USING gone
-             WHERE b.topic_id = gone.topic_id AND b.partition = gone.partition AND b.base_offset = gone.base_offset
-             RETURNING 1)
-           SELECT count(*) FROM removed""",
-        at_once,
-        seconds,
-    )
-    return removed
+async def _remove_below_marks(
+    table: str, name: str, which: str, order: str, connection: Connection, at_once: int, seconds: int
+) -> int:
+    """Remove some rows below marks that are `seconds` old, or of deleted topics. Returns: how many.
 
-
-async def remove_aborted(connection: Connection, at_once: int, seconds: int) -> int:
-    """Forget aborted transactions whose markers are below marks that are `seconds` old. Returns: how many."""
-    status: str = await connection.execute(
-        f"""DELETE FROM log.aborted_transactions a USING (
-              SELECT a.topic_id, a.partition, a.transaction_id FROM log.partitions p
-              CROSS JOIN LATERAL (
-                SELECT * FROM log.aborted_transactions a WHERE {_ENDED} ORDER BY a.marker_offset LIMIT $1) a
+    `name`: of a row of `table` in `which`, the rows of a partition `p` that may go.
+    """
+    return await changed(
+        connection,
+        f"""DELETE FROM log.{table} WHERE ctid = ANY(ARRAY(
+              SELECT place FROM log.partitions p CROSS JOIN LATERAL (
+                SELECT {name}.ctid AS place FROM log.{table} {name} WHERE {which} ORDER BY {order} LIMIT $1) found
               WHERE p.trimmed_at IS NOT NULL AND (p.deleted OR p.trimmed_at < now() - make_interval(secs => $2))
-              LIMIT $1) gone
-            WHERE a.topic_id = gone.topic_id AND a.partition = gone.partition
-              AND a.transaction_id = gone.transaction_id""",
+              LIMIT $1))""",
         at_once,
         seconds,
     )
-    return rows_in(status)
+
+
+remove_rows: Final = partial(_remove_below_marks, "record_batches", "b", _PURGEABLE, "b.base_offset")
+remove_aborted: Final = partial(_remove_below_marks, "aborted_transactions", "a", _ENDED, "a.marker_offset")
 
 
 async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int:
@@ -85,7 +71,8 @@ async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int
 
     Returns: how many.
     """
-    status: str = await connection.execute(
+    return await changed(
+        connection,
         f"""UPDATE log.partitions p SET purge_before = p.log_start_offset,
               trimmed_at = CASE WHEN p.log_start_offset > p.purge_before AND NOT p.deleted THEN clock_timestamp() END
             FROM (
@@ -102,7 +89,6 @@ async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int
         at_once,
         seconds,
     )
-    return rows_in(status)
 
 
 async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> int:
@@ -123,13 +109,13 @@ async def forget_deleted(connection: Connection, at_once: int, seconds: int) -> 
     # no index: these tables are small, and this happens once for each topic
     for table, which in TABLES.items():
         await connection.execute(f"DELETE FROM log.{table} WHERE topic_id = ANY($1::uuid[]) AND {which}", gone)
-    status: str = await connection.execute(
+    return await changed(
+        connection,
         """DELETE FROM log.partitions WHERE topic_id = ANY($1::uuid[])
            AND deleted_at < now() - make_interval(secs => $2) AND trimmed_at IS NULL""",
         gone,
         seconds,
     )
-    return rows_in(status)
 
 
 async def remove_expired(table: str, connection: Connection, at_once: int, _: int) -> int:
@@ -139,14 +125,14 @@ async def remove_expired(table: str, connection: Connection, at_once: int, _: in
 
 async def remove_of_deleted(table: str, connection: Connection, at_once: int, _: int) -> int:
     """Remove some rows of deleted topics from a table that may have many of them. Returns: how many."""
-    status: str = await connection.execute(
+    return await changed(
+        connection,
         f"""DELETE FROM log.{table} WHERE ctid = ANY(ARRAY(
               SELECT s.ctid FROM (SELECT DISTINCT topic_id FROM log.partitions WHERE deleted_at IS NOT NULL) d
               CROSS JOIN LATERAL (
                 SELECT ctid FROM log.{table} WHERE topic_id = d.topic_id LIMIT $1 FOR UPDATE SKIP LOCKED) s LIMIT $1))""",
         at_once,
     )
-    return rows_in(status)
 
 
 class OldKeys:

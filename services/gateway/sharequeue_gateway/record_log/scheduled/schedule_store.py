@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sharequeue_gateway.record_log.store import NOW_MS, Connection
+from sharequeue_gateway.record_log.store import NOW_MS, Connection, changed
 
 _COLUMNS: Final = "name, cron, time_zone, missed, paused, partition, next_at_ms, last_at_ms"
 
@@ -57,10 +57,7 @@ async def put(connection: Connection, topic_id: str, schedule: Schedule) -> None
 
 async def delete(connection: Connection, topic_id: str, name: str) -> bool:
     """Returns: whether it was there."""
-    status: str = await connection.execute(
-        "DELETE FROM log.schedules WHERE topic_id = $1 AND name = $2", topic_id, name
-    )
-    return status == "DELETE 1"
+    return await changed(connection, "DELETE FROM log.schedules WHERE topic_id = $1 AND name = $2", topic_id, name) > 0
 
 
 async def list_all(connection: Connection, topic_id: str) -> list[Schedule]:
