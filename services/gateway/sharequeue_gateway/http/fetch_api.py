@@ -299,7 +299,9 @@ class FetchApi:
         faults = found.faults
         self._count(partitions, faults)
         if faults and not results and request.share_session_epoch is None:
-            _raise_if_all_failed(found, partitions)
+            failed = {(fault.topic, fault.partition) for fault in faults}
+            if not found.has_records and all((topic.name, partition) in failed for topic, partition in partitions):
+                raise faults[0].error
         failed_count = failed_of(results) if results else 0
         body = fetch_answer(
             asked.member_id,
@@ -325,15 +327,6 @@ class FetchApi:
                 metrics.SHARE_FETCHES[name].value += 1
                 if name in failed:
                     metrics.FAILED_SHARE_FETCHES[name].value += 1
-
-
-def _raise_if_all_failed(found: Fetched, partitions: Partitions) -> None:
-    """Raises: the error of the first partition, if each of them failed."""
-    if found.has_records:
-        return
-    failed = {(fault.topic, fault.partition) for fault in found.faults}
-    if all((topic.name, partition) in failed for topic, partition in partitions):
-        raise found.faults[0].error
 
 
 def _or(value: int | None, default: int) -> int:

@@ -31,7 +31,6 @@ from sharequeue_gateway.record_log.scheduled.cron_times import CronTimes
 from sharequeue_gateway.record_log.scheduled.schedule_log import NAME_HEADER, ScheduleLog
 from sharequeue_gateway.record_log.scheduled.schedule_store import Schedule
 from sharequeue_gateway.record_log.scheduled.scheduled_log import ScheduledLog
-from sharequeue_gateway.record_log.scheduled.scheduled_store import Listed, NextDue
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
@@ -90,7 +89,16 @@ class ScheduledApi:
         found, count = await self._query(scheduled_store.list_some, topic.topic_id, after, query.page_size + 1)
         page = found[: query.page_size]
         return messages.ScheduledList(
-            scheduled=[_listing(row) for row in page],
+            scheduled=[
+                messages.ScheduledListing(
+                    schedule_id=row.schedule_id,
+                    partition=row.partition,
+                    deliver_at_ms=row.deliver_at_ms,
+                    bytes=row.size,
+                    key=_key_in(row.head),
+                )
+                for row in page
+            ],
             scheduled_count=count,
             next_page_token=self._tokens.token((page[-1].deliver_at_ms, page[-1].schedule_id))
             if len(found) > len(page)
@@ -112,7 +120,17 @@ class ScheduledApi:
                 place = row.at_ms, row.id, row.name
                 topic = self._metadata.name_of(row.topic_id)
                 if topic is not None and topic not in call.refused:  # a deleted one has no name
-                    page.due.append(_due(row, topic))
+                    page.due.append(
+                        messages.DueRecord(
+                            topic=topic,
+                            partition=row.partition,
+                            deliver_at_ms=row.at_ms,
+                            bytes=row.size,
+                            schedule_id=None if row.name else row.id,
+                            name=row.name or None,
+                            key=_key_in(row.head),
+                        )
+                    )
         page.next_page_token = self._tokens.token(place) if more else None
         return page
 
@@ -189,28 +207,6 @@ class ScheduledApi:
 def _key_in(head: bytes) -> str | None:
     key = _KEY.match(head)
     return None if key is None else msgspec.json.decode(key[1], type=str)
-
-
-def _due(row: NextDue, topic: str) -> messages.DueRecord:
-    return messages.DueRecord(
-        topic=topic,
-        partition=row.partition,
-        deliver_at_ms=row.at_ms,
-        bytes=row.size,
-        schedule_id=None if row.name else row.id,
-        name=row.name or None,
-        key=_key_in(row.head),
-    )
-
-
-def _listing(row: Listed) -> messages.ScheduledListing:
-    return messages.ScheduledListing(
-        schedule_id=row.schedule_id,
-        partition=row.partition,
-        deliver_at_ms=row.deliver_at_ms,
-        bytes=row.size,
-        key=_key_in(row.head),
-    )
 
 
 def _summary(schedule: Schedule) -> messages.ScheduleSummary:

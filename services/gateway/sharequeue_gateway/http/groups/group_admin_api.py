@@ -1,6 +1,6 @@
 """Administration of groups: passes calls on to the group coordinator, with offsets that only the record log knows."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -84,8 +84,14 @@ class GroupAdminApi:
                 for partition, given in partitions.items()
             }
         if planned and not request.dry_run:
+            altering = AlterShareGroupOffsetsRequest(offsets=planned, force=request.force)
+            altered: AlterShareGroupOffsetsResponse = await self._coordinator.of_group(
+                apis.ALTER_SHARE_GROUP_OFFSETS, group_id, altering, deadline_s=ADMIN_DEADLINE_S
+            )
             names = {topic.topic_id: topic.name for topic, _ in wanted}
-            faults.update(await self._alter(group_id, planned, names, force=request.force))
+            for failed in altered.failed:
+                error = error_of(failed.error_code, failed.error_message)
+                faults[names[failed.topic_id], failed.partition] = error
         done = [
             messages.ResetTopicOffsets(
                 topic=topic.name,
@@ -170,14 +176,14 @@ class GroupAdminApi:
                 error = refused.get(entry.topic) or away.get(entry.topic) or self._metadata.missing(entry.topic, 0)
                 faults.update(((entry.topic, partition), error) for partition in entry.partitions or [-1])
                 continue
-            for partition, given in _partitions(entry, topic, request.offset):
+            for partition in range(topic.partitions) if entry.partitions is None else entry.partitions:
                 if partition >= topic.partitions:
                     faults[topic.name, partition] = self._metadata.missing(topic.name, partition)
                     continue
                 _, partitions = wanted.setdefault(topic.topic_id, (topic, {}))
                 if partition in partitions:
                     raise InvalidRequest(f"partition {partition} of topic {topic.name!r} is named twice")
-                partitions[partition] = given
+                partitions[partition] = request.offset if entry.offset is None else entry.offset
         return list(wanted.values())
 
     async def _target(
@@ -202,19 +208,6 @@ class GroupAdminApi:
         wanted = given if request.to == "offset" else standing.get((topic.topic_id, partition), -1)
         return end if wanted is None or wanted < 0 else min(max(wanted, start), end)
 
-    async def _alter(
-        self, group_id: str, planned: StartOffsets, names: Mapping[str, str], *, force: bool
-    ) -> dict[Place, ApiError]:
-        """Have the group coordinator set the offsets. Returns: the partitions that failed, by topic name."""
-        request = AlterShareGroupOffsetsRequest(offsets=planned, force=force)
-        altered: AlterShareGroupOffsetsResponse = await self._coordinator.of_group(
-            apis.ALTER_SHARE_GROUP_OFFSETS, group_id, request, deadline_s=ADMIN_DEADLINE_S
-        )
-        return {
-            (names[failed.topic_id], failed.partition): error_of(failed.error_code, failed.error_message)
-            for failed in altered.failed
-        }
-
 
 def _check(request: messages.ResetShareGroupOffsetsRequest) -> int:
     """Check the combination of fields. Returns: `datetime` in epoch milliseconds, or 0. Raises: InvalidRequest."""
@@ -236,9 +229,3 @@ def _epoch_ms(text: str) -> int:
         raise InvalidRequest(f"datetime must be as 2026-11-21T08:30:00.000, not {quoted(text)!r}") from None
     since_epoch = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
     return -(-since_epoch // timedelta(milliseconds=1))
-
-
-def _partitions(entry: messages.ResetTopic, topic: KnownTopic, offset: int | None) -> Iterator[tuple[int, int | None]]:
-    named: Sequence[int] = range(topic.partitions) if entry.partitions is None else entry.partitions
-    for partition in named:
-        yield partition, offset if entry.offset is None else entry.offset

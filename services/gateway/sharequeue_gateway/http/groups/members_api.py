@@ -100,7 +100,9 @@ class MembershipApi:
             elif isinstance(failure, BaseException):
                 raise failure
         if left.error_code and not any(answer.share_session or answer.released_records for answer in released):
-            raise _unknown(left.error_code, group_id, member_id)
+            no_group = left.error_code == GROUP_ID_NOT_FOUND
+            no_member = f"group {group_id!r} has no member {member_id!r}, and that id holds no records"
+            raise error_of(left.error_code, f"there is no group {group_id!r}" if no_group else no_member)
         return Empty()
 
     async def list_share_groups(self, call: Call) -> Answer | messages.ShareGroupList:
@@ -127,9 +129,3 @@ class MembershipApi:
         group = _description.decode(body)
         group.work, group.workers = (await self._at_work.of([group_id]))[group_id]
         return group
-
-
-def _unknown(error_code: int, group_id: str, member_id: str) -> ApiError:
-    if error_code == GROUP_ID_NOT_FOUND:
-        return error_of(error_code, f"there is no group {group_id!r}")
-    return error_of(error_code, f"group {group_id!r} has no member {member_id!r}, and that id holds no records")
