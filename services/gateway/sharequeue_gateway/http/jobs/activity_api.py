@@ -30,8 +30,6 @@ from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest
 
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
-_CHANGED: Final = {"hour", "group_id", "deliveries", "times_to_accept", "dead_letters"}
-"""The fields of a total that an entry has in another form."""
 _LAST_HOUR: Final = 2**31 - 1
 _TopicId = Annotated[str, Meta(pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 _place: Final = msgspec.json.Decoder(
@@ -126,20 +124,18 @@ class ActivityApi:
 
 
 def _entry(total: ActivityTotal) -> messages.ActivityEntry:
-    bounds = {bucket: bounds_of(bucket) for bucket in total.times_to_accept}
-    plain = {name: value for name, value in total._asdict().items() if name not in _CHANGED}
-    return messages.ActivityEntry(
-        **plain,
-        hour_ms=total.hour * HOUR_MS,
-        group_id=total.group_id or msgspec.UNSET,
-        deliveries=[
+    fields = total._asdict() | {
+        "group_id": total.group_id or msgspec.UNSET,
+        "deliveries": [
             messages.DeliveryCount(delivery_count=count, records=records) for count, records in total.deliveries.items()
         ],
-        times_to_accept=[
-            messages.TimeToAccept(from_ms=bounds[bucket][0], below_ms=bounds[bucket][1], records=records)
+        "times_to_accept": [
+            messages.TimeToAccept(from_ms=from_ms, below_ms=below_ms, records=records)
             for bucket, records in total.times_to_accept.items()
+            for from_ms, below_ms in (bounds_of(bucket),)
         ],
-        dead_letters=[
+        "dead_letters": [
             messages.DeadLetterCount(cause=cause, records=records) for cause, records in total.dead_letters.items()
         ],
-    )
+    }
+    return messages.ActivityEntry(hour_ms=fields.pop("hour") * HOUR_MS, **fields)
