@@ -134,6 +134,29 @@ async def test_every_way_to_append_compresses_what_becomes_smaller(
         assert all(batch.aborted is not True for batch in read.batches)
 
 
+@pytest.mark.parametrize("transaction", [None, "tx-\u00fc"])
+async def test_large_appends_store_the_same_rows_as_small_ones(
+    module_database: str, monkeypatch: pytest.MonkeyPatch, transaction: str | None
+) -> None:
+    """Large ones are sent by COPY, in messages that may have many rows, or a part of one."""
+    large = [base64.b64encode(random.Random(size).randbytes(size)).decode() for size in (50_000, 200_000, 90_000)]
+    texts = [*MIXED, *large, "", LARGE * 30]
+    found = []
+    async with session(module_database) as admin:
+        for copied_bytes in (0, 1 << 40):
+            monkeypatch.setattr(store, "COPIED_BYTES", copied_bytes)
+            topic = new_topic()
+            batches = [
+                (topic, number, RecordBatch.encode(number << 40, [tail(text)], number << 41), f"{number:032x}")
+                for number, text in enumerate(texts)
+            ]
+            await store.insert(admin, batches, transaction)
+            stored = await admin.fetch("SELECT * FROM log.record_batches WHERE topic_id = $1 ORDER BY partition", topic)
+            found.append([{**row, "topic_id": None} for row in stored])
+    assert found[0] == found[1]
+    assert len(found[0]) == len(texts)
+
+
 async def test_a_page_is_bounded_by_the_bytes_that_it_takes_in_memory(module_database: str) -> None:
     """Each batch is 1 MiB, and takes 4 KiB in the database."""
     topic, value = new_topic(), "0" * MIB
