@@ -66,15 +66,6 @@ async def test_many_share_partitions_are_written_and_read_at_once(redis_url: str
         assert found == [restored({(number, number): ("m", 1, 7)}) for number in range(300)]
 
 
-async def test_one_write_may_hold_many_locks(redis_url: str) -> None:
-    key = new_key()
-    entries: Entries = {(2 * number, 2 * number): ("m", 1, 7) for number in range(10_000)}
-    async with timers(redis_url) as lock_timers:
-        assert await lock_timers.write(lock_write(key, entries))
-        assert not lock_timers.degraded
-        assert await locks_of(lock_timers, key) == restored(entries)
-
-
 def test_redis_keys_do_not_collide() -> None:
     topic = new_topic()
     assert RedisKeys().locks(SharePartitionKey("1:g", topic, 0)) != RedisKeys().locks(SharePartitionKey("g", topic, 1))

@@ -1,12 +1,11 @@
-"""Thousands of locks of one share-partition in Redis, a fenced leader, and a Redis that was emptied."""
+"""Thousands of locks of one share-partition in Redis, and a Redis that was emptied."""
 
 import asyncio
 
 import pytest
 from redis.asyncio import Redis
 from sharequeue_gateway.cluster.redis_client import RedisKeys
-from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, Command, LockWrite
-from sharequeue_gateway.locks.lock_writer import round_trips
+from sharequeue_gateway.locks.lock_calls import MOST_FIELDS
 from sharequeue_gateway.share_partition.machine import RestoredLock
 
 from sharequeue.stack import redis as redis_server
@@ -28,25 +27,6 @@ async def test_thousands_of_locks_are_written_replaced_and_read(redis_url: str, 
         assert await lock_timers.write(lock_write(key, new, whole=whole))
         assert await locks_of(lock_timers, key) == restored(new if whole else {**old, **new})
         assert not lock_timers.degraded
-
-
-def commands_of(write: LockWrite) -> list[Command]:
-    return [call.command for trip in round_trips([write], RedisKeys()) for call in trip]
-
-
-async def test_a_fenced_leader_writes_nothing(redis_url: str) -> None:
-    key = new_key()
-    async with timers(redis_url) as first, timers(redis_url, "gateway-1") as second:
-        async with Redis.from_url(redis_url) as redis:
-            assert await first.write(lock_write(key, HELD))
-            zombies = [lock_write(key, singles(50), whole=whole) for whole in (True, False)]
-            for leader_epoch, zombie in enumerate(zombies, 2):
-                assert await locks_of(second, key, leader_epoch) == restored(HELD)
-                (command,) = commands_of(zombie)
-                assert await redis.execute_command(*command) == 0
-                assert await locks_of(second, key, leader_epoch) == restored(HELD)
-        assert not await first.write(lock_write(key, singles(50), whole=True))
-        assert not await first.write(lock_write(key, singles(50)))
 
 
 async def test_a_redis_that_was_emptied_unseen_gets_all_locks_again(own_redis: redis_server.Redis) -> None:
