@@ -45,15 +45,17 @@ class ShareQueueDataSource(DataSource):
         spare_modules()
         options = source_options(self.options)
         check_columns(schema)
-        if options.group is not None:
-            raise PipelineError(
-                "spark.read does not know when its job is done: leave out group to read the log by offsets, or use readStream "
-                "with availableNow"
-            )
-        from sharequeue_pipeline.source.log_batch import LogBatchReader  # noqa: PLC0415
+        of_log = options.group is None and options.accept is None
+        reader: DataSourceReader
+        if of_log:
+            from sharequeue_pipeline.source.log_batch import LogBatchReader  # noqa: PLC0415
 
-        reader = LogBatchReader(options, schema)
-        check_use(self.options, stream=False, group=False)
+            reader = LogBatchReader(options, schema)
+        else:
+            from sharequeue_pipeline.source.group_batch import GroupBatchReader  # noqa: PLC0415
+
+            reader = GroupBatchReader(options, schema)
+        check_use(self.options, stream=False, group=not of_log)
         return reader
 
     def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:

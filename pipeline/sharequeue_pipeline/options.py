@@ -234,6 +234,7 @@ class SourceOptions(ValueOptions):
     pattern: str | None = _option(subscribePattern=_pattern)
     mode: str | None = _option(mode=_choice("group", "log"))
     group: str | None = _option(group=_group)
+    accept: str | None = _option(accept=_choice("read"))
     max_records_per_trigger: int | None = _option(maxRecordsPerTrigger=_number(1, 100_000_000))
     max_bytes_per_trigger: int | None = _option(maxBytesPerTrigger=_number(1, 2**40))
     min_records_per_trigger: int = _option(1, minRecordsPerTrigger=_number(1, 100_000_000))
@@ -303,8 +304,8 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         raise PipelineError(f"onMalformed needs valueFormat={' or '.join(REGISTRY_FORMATS)}: from_json has modes")
     if values.get("on_malformed") == "reject" and "group" not in values:
         raise PipelineError("onMalformed=reject needs the option group: only a share group has dead letters")
-    if values.get("mode") == "log" and "group" in values:
-        raise PipelineError("mode=log reads without a group: leave out group")
+    if values.get("mode") == "log" and ("group" in values or "accept" in values):
+        raise PipelineError("mode=log reads without a group: leave out group and accept")
     if values.get("mode") == "group" and "group" not in values:
         raise PipelineError("mode=group needs the option group")
     given = {name.lower() for name in options}
@@ -356,7 +357,9 @@ def limits_of(options: Mapping[str, str]) -> list[str]:
 
 def check_use(options: Mapping[str, str], *, stream: bool, group: bool) -> None:
     """Raises: PipelineError: an option would have no effect on this kind of read."""
-    idle = set(_places("ending") if stream else _TRIGGER)
+    idle = {"accept", *_places("ending")} if stream else {*_TRIGGER, "raiseRecordLocks", "onError"}
+    if group and not stream:
+        idle |= {"failOnDataLoss"}
     if not group:
         idle |= {"acquireMode", "lockRenew", "onError", "raiseRecordLocks"}
     given = {name.lower() for name in options}

@@ -21,6 +21,12 @@ def test_batches_are_written_and_read(pipeline: Pipeline, gateway: Gateway, name
     assert texts.selectExpr("sum(CAST(value AS INT))").first() == (sum(range(500)),)
 
 
+def test_a_group_reads_a_batch_once(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 300)
+    assert numbers(pipeline.read(topics=name, group=name, accept="read")) == list(range(300))
+    assert numbers(pipeline.read(topics=name, group=name, accept="read")) == []
+
+
 def test_a_batch_is_written_in_a_transaction(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     gateway.create_topic(name)
     rows = pipeline.spark.range(20).selectExpr("CAST(id AS INT) AS value")

@@ -26,7 +26,7 @@ def fault_line(action: Callable[[], Any]) -> str:
 
 def test_an_unknown_option_is_refused(pipeline: Pipeline) -> None:
     assert fault_line(lambda: pipeline.read(topics="t", grup="g")).startswith(
-        "there is no option 'grup'; known are acquireMode,"
+        "there is no option 'grup'; known are accept,"
     )
 
 
@@ -67,7 +67,7 @@ def test_a_wrong_token_is_refused(pipeline: Pipeline, gateway: Gateway, name: st
 def test_unsupported_reads_and_writes_are_one_line(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     produce(gateway, name, 1)
     assert fault_line(lambda: pipeline.read(topics=name, group="g").count()).startswith(
-        "spark.read does not know when its job is done: leave out group"
+        "spark.read does not know when its job is done: set accept=read"
     )
     query = pipeline.start(pipeline.stream(topics=name))
     assert fault_line(query.awaitTermination).startswith("the option group is missing")

@@ -90,6 +90,8 @@ def test_a_group_reads_by_its_own_level(pipeline: Pipeline, gateway: Gateway, na
     rows = pipeline.stream(topics=name, group=name, **COMMITTED)
     with pytest.raises(Exception, match=f"(?s)groups config {name} --set share.isolation.level=read_committed"):
         pipeline.drain(rows)
+    with pytest.raises(Exception, match="it holds for all members"):
+        pipeline.read(topics=name, group=name, accept="read", **COMMITTED).collect()
     gateway.configure(name, share_isolation_level="read_committed")
     pipeline.drain(rows)
     assert numbers(pipeline.out()) == [0, 3]
@@ -97,3 +99,9 @@ def test_a_group_reads_by_its_own_level(pipeline: Pipeline, gateway: Gateway, na
     pipeline.drain(pipeline.stream(topics=name, group=name, valueFormat="string"))
     assert numbers(pipeline.out()) == [0, 3, 4, 5]
     assert settled(gateway, name, name), "markers and aborted records count as finished"
+
+
+def test_a_batch_read_of_a_group_has_committed_records_alone(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    filled(gateway, name)
+    gateway.configure(name, share_isolation_level="read_committed")
+    assert numbers(pipeline.read(topics=name, group=name, accept="read", **COMMITTED)) == [0, 3]

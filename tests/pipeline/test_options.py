@@ -43,10 +43,10 @@ def test_offsets_are_a_word_or_json() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"topic": "orders"}, "there is no option 'topic'; known are acquireMode, ca"),
+        ({"topic": "orders"}, "there is no option 'topic'; known are accept, acquireMode"),
         (
             {"kafka.bootstrap.servers": "h:9"},
-            "there is no option 'kafka.bootstrap.servers'; known are acquireMode, ca",
+            "there is no option 'kafka.bootstrap.servers'; known are accept, acquireMode",
         ),
         ({"topics": " , "}, "the option topics names no topic"),
         ({"subscribePattern": "a"}, "give one of topics and subscribePattern"),
@@ -114,11 +114,13 @@ def test_a_fault_in_source_options_is_one_line(options: dict[str, str], expected
 @pytest.mark.parametrize(
     ("option", "stream", "group", "kind"),
     [
-        ("endingOffsets", True, True, "readStream with a group"),
+        ("accept", True, True, "readStream with a group"),
         ("ENDINGOFFSETS", True, False, "readStream of the log"),
         ("endingTimestamp", True, False, "readStream of the log"),
         ("lockRenew", True, False, "readStream of the log"),
-        ("onerror", False, False, "spark.read of the log"),
+        ("onerror", False, True, "spark.read with a group"),
+        ("failOnDataLoss", False, True, "spark.read with a group"),
+        ("maxBytesPerTrigger", False, True, "spark.read with a group"),
         ("maxRecordsPerTrigger", False, False, "spark.read of the log"),
         ("acquireMode", False, False, "spark.read of the log"),
     ],

@@ -14,6 +14,7 @@ from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import SourceOptions, source_options
 from sharequeue_pipeline.ranges import Range
+from sharequeue_pipeline.source.group_batch import GroupBatchReader
 from sharequeue_pipeline.source.group_stream import GroupStreamReader
 from sharequeue_pipeline.source.lock_renewal import LockRenewal
 from sharequeue_pipeline.source.log_batch import LogBatchReader
@@ -59,6 +60,22 @@ def stream_reader(stack: Stack, name: str, **options: Any) -> GroupStreamReader:
 # Bounded reads
 
 
+def test_records_produced_during_a_batch_read_use_up_one_delivery(stack: Stack, gateway: Gateway, name: str) -> None:
+    """Giving them back would count a delivery at each fetch, and make them dead letters that no task has read."""
+    gateway.configure(name, share_partition_max_record_locks=100)
+    gateway.create_topic(name, 2)
+    gateway.produce(name, 0, partition=0)
+    gateway.produce(name, *range(1000), partition=1)
+    reader = GroupBatchReader(options_of(stack, name, accept="read", parallelism=1), SCHEMA)
+    (partition,) = reader.partitions()
+    gateway.produce(name, "later", partition=0)
+    read = [row for batch in reader.read(partition) for row in batch.to_pylist()]
+    later = [row["delivery_count"] for row in read if row["value"] == b'"later"']
+    later += [batch["delivery_count"] for batch in gateway.fetch(name, name)["batches"]]
+    assert later == [1]
+    assert sorted(int(row["value"]) for row in read if row["partition"] == 1) == list(range(1000))
+
+
 LATER = 6000
 """Enough new records for all fetches, so that they never run out."""
 PERCENT = 25
@@ -99,13 +116,26 @@ def offsets_of(offset: Any) -> list[int]:
     ]
 
 
-def test_a_bounded_read_has_the_records_that_others_released(stack: Stack, gateway: Gateway, name: str) -> None:
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "batch"])
+def test_a_bounded_read_has_the_records_that_others_released(
+    stack: Stack, gateway: Gateway, name: str, stream: bool
+) -> None:
     """A group gives new records a share of the fetches, so the last record may come before those to deliver again."""
-    reader, offset, taken = growing_stream(stack, gateway, name, PERCENT)
-    while (following := reader.latestOffset(offset, ReadMaxRows(10))) != offset:
-        offset = following
-        taken += offsets_of(offset)
-    reader.stop()
+    taken: list[int] = []
+    if stream:
+        reader, offset, taken = growing_stream(stack, gateway, name, PERCENT)
+        while (following := reader.latestOffset(offset, ReadMaxRows(10))) != offset:
+            offset = following
+            taken += offsets_of(offset)
+        reader.stop()
+    else:
+        hold(gateway, name, PERCENT)
+        release(gateway, name, PERCENT)
+        batch_reader = GroupBatchReader(options_of(stack, name, accept="read", parallelism=1), SCHEMA)
+        (partition,) = batch_reader.partitions()
+        gateway.produce(name, *range(LATER))
+        for batch in batch_reader.read(partition):
+            taken += batch.column("offset").to_pylist()
     assert sorted(offset for offset in taken if offset < 40) == list(range(40))
     assert len(taken) < 40 + LATER, "it ends although there are new records"
 
@@ -113,7 +143,8 @@ def test_a_bounded_read_has_the_records_that_others_released(stack: Stack, gatew
 def test_a_bounded_read_is_refused_where_released_records_may_never_come(
     stack: Stack, gateway: Gateway, name: str
 ) -> None:
-    """It fails when they do not come, and holds nothing then."""
+    """A stream fails when they do not come, and holds nothing then.
+    A batch fails at its start: it loses what it reads."""
     why = (
         f"30 records wait to be delivered again to group {name}, the first at {name}-0 offset 0, .* Set it to 1 or more"
     )
@@ -130,6 +161,9 @@ def test_a_bounded_read_is_refused_where_released_records_may_never_come(
     assert re.fullmatch(why, fault)
     assert set(range(30, 40)) <= set(taken)
     assert not [batch for entry in gateway.in_flight(name) for batch in entry["batches"] if batch.get("member_id")]
+    batch_reader = GroupBatchReader(options_of(stack, name, accept="read", parallelism=1), SCHEMA)
+    with pytest.raises(PipelineError, match=why):
+        batch_reader.partitions()
 
 
 # A batch that is planned again
@@ -251,6 +285,21 @@ def test_a_refused_acknowledgement_is_tried_twice(stack: Stack, gateway: Gateway
 
 
 # Renewing
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["read to its end", "abandoned"])
+def test_a_batch_read_leaves_no_thread_behind(stack: Stack, gateway: Gateway, name: str, whole: bool) -> None:
+    """Spark's worker processes outlive their tasks, so the thread would renew until they end."""
+    produce(gateway, name, 10)
+    reader = GroupBatchReader(options_of(stack, name, accept="read", parallelism=1), SCHEMA)
+    reading = reader.read(reader.partitions()[0])
+    next(reading)
+    assert renewals()
+    if whole:
+        list(reading)
+    else:
+        reading.close()
+    wait_until(lambda: not renewals())
 
 
 def test_a_stream_that_is_stopped_leaves_no_thread_behind(stack: Stack, gateway: Gateway, name: str) -> None:

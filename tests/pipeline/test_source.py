@@ -206,3 +206,11 @@ def test_json_becomes_columns_and_malformed_json_dead_letters(
     assert sorted(reasons) == ["malformed: no object", 'malformed: {"id":"x"}']
     with pytest.raises(Py4JJavaError, match="MALFORMED_RECORD"):
         shown["strict"](pipeline.read(topics=name, valueFormat="string")).select("value.id").collect()
+
+
+def test_a_batch_read_accepts_the_records_it_hands_over(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
+    produce(gateway, name, 300, partitions=2)
+    frame = pipeline.read(group=name, topics=name, accept="read", parallelism=3)
+    assert numbers(frame) == list(range(300))
+    assert settled(gateway, name, name)
+    assert frame.count() == 0

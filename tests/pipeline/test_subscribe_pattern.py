@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.options import source_options
+from sharequeue_pipeline.source.group_batch import GroupBatchReader
 from sharequeue_pipeline.source.group_stream import GroupStreamReader
 from sharequeue_pipeline.source.log_batch import LogBatchReader
 from sharequeue_pipeline.source.log_stream import LogStreamReader
@@ -59,7 +60,8 @@ def test_a_stream_finds_new_topics(stack: Stack, gateway: Gateway, name: str, mo
 
 def test_dead_letter_topics_do_not_match(stack: Stack, gateway: Gateway, name: str) -> None:
     """The names that begin with `dlq.`, and the one that the group names."""
-    gateway.configure(name, errors_deadletterqueue_topic_name=f"{name}-dead")
+    for group in (name, f"{name}-2"):
+        gateway.configure(group, errors_deadletterqueue_topic_name=f"{name}-dead")
     for topic in (f"{name}-in", f"dlq.{name}-in", f"{name}-dead"):
         gateway.produce(topic, topic)
     pattern = f".*{re.escape(name)}-.*"
@@ -69,10 +71,14 @@ def test_dead_letter_topics_do_not_match(stack: Stack, gateway: Gateway, name: s
     assert stream.latestOffset(offset, ALL) == offset
     stream.stop()
     given = {"url": stack.url, "subscribePattern": pattern, "parallelism": "1"}
-    batch_reader = LogBatchReader(source_options(given), SCHEMA)
-    (task,) = batch_reader.partitions()
-    read = sorted(topic for batch in batch_reader.read(task) for topic in batch.column("topic").to_pylist())
-    assert read == [f"{name}-dead", f"{name}-in"]
+    of_group = GroupBatchReader(source_options({**given, "group": f"{name}-2", "accept": "read"}), SCHEMA)
+    of_log = LogBatchReader(source_options(given), SCHEMA)
+    for batch_reader, expected in ((of_group, [f"{name}-in"]), (of_log, [f"{name}-dead", f"{name}-in"])):
+        (task,) = batch_reader.partitions()
+        assert (
+            sorted(topic for batch in batch_reader.read(task) for topic in batch.column("topic").to_pylist())
+            == expected
+        )
 
 
 def test_a_batch_reads_the_topics_that_match(pipeline: Pipeline, gateway: Gateway, name: str) -> None:

@@ -1,8 +1,8 @@
-"""Reading with `format("sharequeue")`: three readers, and the parts that they share.
+"""Reading with `format("sharequeue")`: four readers, and the parts that they share.
 
     what is read    `spark.read`, a batch                `spark.readStream`, a stream
-    a share group   refused: Spark does not tell a       group_stream: the driver acquires and accepts
-                    batch source when its job is done    (group_member), tasks read (range_reads)
+    a share group   group_batch: each task acquires,     group_stream: the driver acquires and accepts
+                    reads and accepts                    (group_member), tasks read (range_reads)
     the log,        log_batch                              log_stream
     without locks
 

@@ -46,6 +46,11 @@ class BoundedRead:
         self.given_up: list[Range] = []
         """Records that the last `reopen` gave up, because new ones come first."""
 
+    @property
+    def places(self) -> Iterable[tuple[str, int]]:
+        """The partitions that had records at the start."""
+        return self._ends
+
     def note(self, found: Iterable[Range]) -> None:
         found = [entry._replace(delivery_count=0) for entry in found]
         early = {entry[:2] for entry in found if entry.first_offset < self._ends.get(entry[:2], 0)}
