@@ -86,7 +86,7 @@ def test_command_line_produces_and_consumes(stack: Stack, name: str) -> None:
 def test_help_shows_all_commands_and_up_says_where_it_runs() -> None:
     assert "  up " in sharequeue("--help").stdout
     said = sharequeue("up", exit_code=1).stderr
-    assert said == "sharequeue up: this needs Linux or macOS: Python has no module fcntl on this system\n"
+    assert said == "sharequeue up: this needs Linux or macOS: Python has no module pwd on this system\n"
 
 
 def test_first_interrupt_stops_and_second_one_ends_the_process() -> None:
