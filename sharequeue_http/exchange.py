@@ -185,7 +185,7 @@ class Exchange:
         self._most = 0
         self._fault: ApiError | None = None
         self.news: asyncio.Event | None = None
-        """Set at each event of this request; exists once something waits for one."""
+        """Set when the reader of the body has to look; exists once it has waited."""
         self._on_gone: Callable[[], None] | None = None
         self._chunked = False
         self._without_content = False

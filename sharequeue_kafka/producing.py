@@ -347,9 +347,8 @@ class Sender:
             outcomes = {(name, place.partition): outcome for place, (name, _, outcome) in waiting.items()}
             fault = KafkaError.of(-1, "the broker left a partition out of its answer")
             try:
-                for name, partition, code, appended in await produce(
-                    self._cluster, self._node, named, self._timeout_ms
-                ):
+                answer = await produce(self._cluster, self._node, named, self._timeout_ms)
+                for name, partition, code, appended in answer:
                     outcome = outcomes[name, partition]
                     if code:
                         refuse(KafkaError.of(code, at=f"{name}-{partition}"), [outcome])

@@ -408,7 +408,7 @@ class Stack:
                     self._tell(f"{part.title} cannot be started: {fault}")
 
     def _parts(self) -> Iterator[tuple[Process, Callable[[], None]]]:
-        """Yield each part that was started, and the function that starts it."""
+        """Yield the parts that were started, each with its start."""
         for store in (self.postgres, self.redis):
             if store is not None:
                 yield store, store.launch

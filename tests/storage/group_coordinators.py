@@ -29,7 +29,9 @@ async def running(database_url: str, **bounds: Any) -> AsyncIterator[GroupCoordi
 
 
 @asynccontextmanager
-async def instance(database_url: str, node_id: str, **bounds: Any) -> AsyncIterator[tuple[GroupCoordinator, Ownership]]:
+async def instance(
+    database_url: str, node_id: str, kafka: Any = None, **bounds: Any
+) -> AsyncIterator[tuple[GroupCoordinator, Ownership]]:
     """One of several. Of one node id the last one started owns everything at once. Nobody follows the changes."""
 
     async def connect() -> Any:
@@ -50,10 +52,11 @@ async def instance(database_url: str, node_id: str, **bounds: Any) -> AsyncItera
         share_coordinator_url="http://127.0.0.1:1",
         cluster_token="token",
         max_partitions_per_topic=100,
+        record_log="postgres" if kafka is None else "kafka",
         **bounds,
     )
     database = Database(pool, ownership, TimeLine(), PostgresHealth(connect, TRY_WRITE))
-    coordinator = GroupCoordinator(database, client, settings, Clock())
+    coordinator = GroupCoordinator(database, client, settings, Clock(), kafka)
     owning: asyncio.Task[None] | None = None
     try:
         await coordinator.metadata.load()

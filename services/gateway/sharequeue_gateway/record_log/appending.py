@@ -159,7 +159,7 @@ class Appender:
         except ApiError as unanswered:
             if unanswered.definite:
                 return None
-        appending = self._locked_append.append(request._replace(key=made))
+        appending = self._locked_append.append(msgspec.structs.replace(request, key=made))
         try:
             result = await asyncio.shield(background.start(self._tasks, appending))
         except ApiError as error:  # it knows nothing of the try at the other gateway

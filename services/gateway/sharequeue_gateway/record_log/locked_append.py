@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import asyncpg
 import msgspec
@@ -93,7 +93,7 @@ class Within:
 LookUp = Callable[[], Awaitable[AppendResult | None]]
 
 
-class AppendRequest(NamedTuple):
+class AppendRequest(msgspec.Struct, frozen=True):
     """One append to all of its partitions or to none. `number`: of the time line, when its topics were known."""
 
     appends: Sequence[PartitionAppend]
@@ -196,7 +196,7 @@ class LockedAppend:
             number = self._database.time_line.number
             if number != request.number:
                 await self._check_topics(request, in_doubt)
-                request = request._replace(number=number)
+                request = msgspec.structs.replace(request, number=number)
             try:
                 remaining_s = (turn_by if deadline is None else deadline) - time.monotonic()
                 lent_s = self._deadline_s if deadline is None else None

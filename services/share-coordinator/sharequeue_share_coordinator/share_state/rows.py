@@ -141,11 +141,6 @@ def replay(
         return _snapshot(state, row, updates_per_snapshot, size)
     if state is None:
         return None
-    return with_update(state, row, size, in_place=stored)
-
-
-def with_update(state: KeyState, row: Row, size: int = 0, *, in_place: bool = False) -> KeyState:
-    """The state after an update. `in_place`: nobody else has the list of its batches."""
     start_offset = max(state.start_offset, row.start_offset)
     return structs.replace(
         state,
@@ -154,7 +149,7 @@ def with_update(state: KeyState, row: Row, size: int = 0, *, in_place: bool = Fa
         start_offset=state.start_offset if row.start_offset == -1 else row.start_offset,
         delivery_complete_count=row.delivery_complete_count,
         removed_unread=max(state.removed_unread, row.removed_unread),
-        batches=updated(state.batches, row.batches, start_offset, in_place=in_place),
+        batches=updated(state.batches, row.batches, start_offset, in_place=stored),
         texts=[*state.texts, *row.texts] if row.texts else state.texts,
         updates=state.updates + 1,
         rows=state.rows + 1,

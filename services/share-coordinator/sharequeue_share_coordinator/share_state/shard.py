@@ -25,8 +25,8 @@ from sharequeue_share_coordinator.share_state.rows import (
     KeyState,
     Row,
     carried,
+    replay,
     snapshot_due,
-    with_update,
 )
 
 READ_PAGE_BYTES: Final = 1 << 17
@@ -156,7 +156,7 @@ def read(
         )
         version += 1
         if snapshot_due(state, updates_per_snapshot):
-            row = _snapshot(with_update(state, row), now_ms)
+            row = _snapshot_after(state, row, now_ms)
             batches, table = without_unused_texts(row.batches, row.texts)  # as later pages have them
             row = structs.replace(row, batches=batches, texts=table)
             version = version_of(row.snapshot_epoch, 0)
@@ -222,7 +222,7 @@ def write(
     if not snapshot_due(state, updates_per_snapshot) and state_epoch == state.state_epoch:
         result.version = version_of(state.snapshot_epoch, state.updates + 1)
         return Decision(result, row)
-    snapshot = _snapshot(with_update(state, row), now_ms)
+    snapshot = _snapshot_after(state, row, now_ms)
     result.version = version_of(snapshot.snapshot_epoch, 0)
     return Decision(result, structs.replace(snapshot, state_epoch=state_epoch))
 
@@ -335,6 +335,13 @@ def _snapshot(state: KeyState, now_ms: int) -> Row:
     """The next snapshot, of a whole state."""
     new = {"snapshot_epoch": state.snapshot_epoch + 1, "create_timestamp_ms": now_ms, "write_timestamp_ms": now_ms}
     return Row(kind=SNAPSHOT, **carried(state) | new)
+
+
+def _snapshot_after(state: KeyState, update: Row, now_ms: int) -> Row:
+    """The snapshot in place of an update."""
+    after = replay(state, update, 0)
+    assert after is not None, "an update deletes nothing"
+    return _snapshot(after, now_ms)
 
 
 def _fenced(partition: int, leader_epoch: int, state: KeyState) -> Decision:

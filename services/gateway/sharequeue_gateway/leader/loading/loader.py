@@ -237,7 +237,7 @@ class Loader:
 
 
 def _going_on(loads: Iterable[_Loading]) -> list[_Loading]:
-    """Return the loads whose steps have all succeeded so far."""
+    """The loads of which no step has failed."""
     return [load for load in loads if load.error is None]
 
 
