@@ -2,7 +2,7 @@
 or an error."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from sharequeue.protocol.messages.share_state import PartitionState, PartitionSt
 from sharequeue.protocol.types import Reason, SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue.stack.stack import Stack
-from sharequeue_http.forms.api import Api
 from tests.core.states import StateAnnotation, written
 
 TOKEN = "a token of the cluster that only its services know"
@@ -36,22 +35,16 @@ class Client(ShareStateClient):
     pages = 0
     widest = 0
 
-    async def state(
-        self,
-        api: Api,
-        group_id: str,
-        wanted: Mapping[str, Iterable[PartitionState]],
-        *,
-        deadline_s: float | None = None,
+    async def read(
+        self, group_id: str, wanted: Iterable[SharePartitionKey], leader_epoch: int, from_offset: int = 0
     ) -> dict[SharePartitionKey, PartitionStateResult]:
-        found = await super().state(api, group_id, wanted, deadline_s=deadline_s)
-        if api is apis.READ_STATE:
-            self.pages += 1
-            self.widest = max(self.widest, sum(len(result.batches) for result in found.values()))
-            if self.interrupts:
-                self.interrupts -= 1
-                for key in found:
-                    await write(self, key, 10 * COUNT + 2 * self.pages, 1)
+        found = await super().read(group_id, wanted, leader_epoch, from_offset)
+        self.pages += 1
+        self.widest = max(self.widest, sum(len(result.batches) for result in found.values()))
+        if self.interrupts:
+            self.interrupts -= 1
+            for key in found:
+                await write(self, key, 10 * COUNT + 2 * self.pages, 1)
         return found
 
 

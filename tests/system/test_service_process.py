@@ -140,7 +140,7 @@ def test_a_damaged_folder_of_redis_is_named_with_what_to_do(tmp_path: Path) -> N
 def test_a_store_that_a_full_disk_ended_says_what_to_do(tmp_path: Path) -> None:
     """PostgreSQL's last words when the file system of its write-ahead log is full, also at the next start."""
     words = 'FATAL:  could not write to file "pg_wal/xlogtemp.353": No space left on device'
-    store = Process(tmp_path / "postgresql.log")
+    store = Process("PostgreSQL", tmp_path / "postgresql.log", ())
     store._spawn(["sh", "-c", f"echo '{words}'; echo 'LOG:  database system is shut down'; exit 1"], signal.SIGINT)
     with pytest.raises(EmbeddedError, match=r"did not start(.|\n)*is shut down\nIts disk is full. Free some space"):
-        store._wait_until(lambda: False, "PostgreSQL")
+        store._wait_until(lambda: False)
