@@ -140,6 +140,7 @@ class Shelter:
                 partial = copy.with_name(f"{copy.name}.partial")
                 shutil.rmtree(partial, ignore_errors=True)
                 _copy(installed, files, partial)
+                os.sync()  # a machine that loses its power must not keep the name of a copy without its bytes
                 partial.rename(copy)
             self._hold(copy)
         return copy
@@ -242,9 +243,10 @@ def _discard(folder: Path) -> None:
 
 
 def _can_enter(path: Path, user: str) -> bool:
-    """Return whether the modes of a directory or a program, and of its parents, let a user in, or start it."""
+    """Return whether the modes of a directory or a program, and of its parents, let a user in, or start it: those by
+    which it is named, and those that links lead to."""
     account = pwd.getpwnam(user)
-    for place in (path, *path.parents):
+    for place in (path, *path.parents, *path.resolve().parents):
         status = place.stat()
         needed = 0o100 if status.st_uid == account.pw_uid else 0o010 if status.st_gid == account.pw_gid else 0o001
         if not status.st_mode & needed:

@@ -147,6 +147,27 @@ def command(*words: str) -> bytes:
 
 if ROOT:
 
+    def test_programs_that_a_link_leads_to_are_copied(
+        home: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Every folder of their path may be entered, but not the one where they lie."""
+        link = home / "linked"
+        link.symlink_to(private / "site packages")
+        monkeypatch.syspath_prepend(link)
+        assert system_user.package_root(POSTGRES) == link
+        copy = Shelter(STRANGER).programs(POSTGRES, PROGRAMS)
+        assert copy.name.startswith("wheel-")
+        done = subprocess.run([copy / PROGRAMS[0], "--version"], user=STRANGER, cwd="/", check=False)
+        assert done.returncode == 0
+
+    def test_a_copy_is_on_disk_before_it_has_its_name(
+        home: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        synced: list[set[str]] = []
+        monkeypatch.setattr(os, "sync", lambda: synced.append(left(home)))
+        copy = Shelter(STRANGER).programs(POSTGRES, PROGRAMS)
+        assert synced == [{f"{copy.name}.partial"}]
+
     def test_a_copy_is_made_once(home: Path, private: Path) -> None:
         copy = Shelter(STRANGER).programs(POSTGRES, PROGRAMS)
         assert copy.parent == home
