@@ -230,7 +230,8 @@ class Exchange:
         self._tell()
 
     def set_aside(self) -> None:
-        """Keep nothing of the body, and read no more until the answer, which waits."""
+        """Keep no headers and nothing of the body, and read no more until the answer, which waits."""
+        self.headers = ()
         self._body, self.kept = b"", 0
         self.connection.set_aside(self)
 

@@ -238,6 +238,9 @@ class Endpoint:
             raise
         except (Exception, asyncio.CancelledError) as fault:
             if call is None and isinstance(fault, AuthenticationFailed):
+                fault.__traceback__ = None  # its frames have the head, and thousands of requests may wait
+                for name in headers.keys() - {b"origin"}:
+                    del headers[name]
                 await self._pace.hold(exchange)
             return self._failed(fault, request_id, call)
         finally:

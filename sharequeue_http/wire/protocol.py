@@ -26,7 +26,9 @@ import contextvars
 import functools
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, ClassVar, Final
 
 from httptools import HttpParserError, HttpParserInvalidURLError, HttpParserUpgrade, HttpRequestParser
@@ -121,6 +123,17 @@ class HttpProtocol(Connection):
     def shutdown(self) -> None:
         self._unparsed = b""
         super().shutdown()
+
+    def set_aside(self, exchange: Exchange) -> None:
+        """As of a connection. If the client has sent much more than this request, that goes, and the connection ends
+        with the answer."""
+        super().set_aside(exchange)
+        behind = sum(size_of(each.target, each.headers) + each.kept for each in islice(self._queue, 1, None))
+        if self._fed + behind + len(self._unparsed) > PIECE:
+            self._deaf, exchange.keep_alive = True, False
+            self._queue, self._incoming = deque([exchange]), None
+            self._headers, self._in_head, self._unparsed = [], False, b""
+            self._received()
 
     # Bytes in
 

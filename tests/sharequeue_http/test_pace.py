@@ -1,6 +1,7 @@
 """A flood of wrong tokens: their refusals wait, in a bounded number, and a caller with the right one never does."""
 
 import contextlib
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from tests.sharequeue_http.raw import Raw, head
 
 RIGHT = head("GET /secret", "Authorization: Bearer right")
 WRONG = head("GET /secret", "Authorization: Bearer wrong")
+LONG = head("GET /secret", "Authorization: Bearer wrong", *(f"X-{n}: {'y' * 1000}" for n in range(50)))
 UPLOAD = head("POST /secret", "Authorization: Bearer wrong", "Content-Length: 1000000") + b"x" * 200_000
 CROWD = 50
 
@@ -131,3 +133,32 @@ def test_a_connection_goes_on_behind_a_refusal_that_waited(monkeypatch: pytest.M
         for _ in range(3):
             line.send(WRONG, WRONG, RIGHT)
             assert [line.answer().status for _ in range(3)] == [401, 401, 200]
+
+
+@pytest.mark.parametrize("sent", [LONG, WRONG * 4000, LONG * 5], ids=["a head", "many requests", "some long ones"])
+def test_a_refusal_that_waits_keeps_no_heads(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    """A quarter of all connections may wait, and a read may have 256 KiB."""
+    monkeypatch.setattr(pace, "PER_S", 0.01)
+    monkeypatch.setattr(pace, "MOST_S", 1e6)
+    with edge_server(prepare=secret) as server:
+        tracemalloc.start()
+        try:
+            with crowd(server, CROWD, sent):
+                wait_until(lambda: server.edge.app.pace.waiting >= CROWD - 1)
+                kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert kept < CROWD * 30_000
+
+
+def test_a_connection_ends_with_a_refusal_that_much_was_sent_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "PER_S", 20)
+    monkeypatch.setattr(pace, "BURST_S", 0.0)
+    with edge_server(prepare=secret) as server:
+        with Raw(server.port) as line:
+            line.send(WRONG)
+            assert line.answer().status == 401
+            line.send(WRONG * 4000)
+            assert line.answer().headers["connection"] == "close"
+            assert line.rest() == b""
+        assert is_served(server)
