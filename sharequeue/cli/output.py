@@ -236,7 +236,7 @@ def _entries(document: bytes) -> Sequence[bytes]:
 
 
 def decode(answer: bytes, api: Api) -> Any:
-    """An answer as its message. Values that nest too deeply for the decoder are carried as they are."""
+    """An answer as its message. Raises: UnexpectedAnswer: it has another form."""
     return decoded(api, answer, "the gateway")
 
 

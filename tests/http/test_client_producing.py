@@ -244,6 +244,8 @@ def test_a_delay_that_no_release_may_have_is_refused_where_it_is_passed(delay_ms
 @in_event_loop
 async def test_records_are_scheduled_and_cancelled(stack: Stack, name: str) -> None:
     async with Producer(stack.url) as producer:
+        with pytest.raises(ValueError, match="exactly one"):
+            await producer.send(name, 1, delay_ms=1, deliver_at_ms=1)  # type: ignore[call-overload]
         first = await producer.send(name, {"n": 1}, key="k", deliver_at_ms=1_893_488_400_000)
         assert first == Scheduled(name, 0, first.schedule_id, 1_893_488_400_000)
         assert await producer.cancel_scheduled(name, schedule_ids=[first.schedule_id]) == [first.schedule_id]

@@ -279,7 +279,8 @@ class GroupPartitionOffset(Response):
 
     partition: fields.PartitionNumber
     start_offset: fields.AnyInt64
-    """All records before it are finished. −1 is unknown: it was never loaded, or its state could not be read."""
+    """All records before it are finished. −1 is unknown: the share-partition was never loaded, or its state cannot be
+    read."""
     log_end_offset: fields.AnyInt64
     """One above the last record's offset. −1 is unknown."""
     leader_epoch: fields.Count

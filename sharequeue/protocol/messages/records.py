@@ -264,8 +264,8 @@ class FetchedBatch(Response):
     """How often these records were delivered to the group, this time included: 1 for new ones. Send it back in the
     acknowledgement."""
     lock_expires_at_ms: fields.TimestampMs
-    """When the lock ends, in milliseconds since the epoch by PostgreSQL's clock. Measure with
-    `lock_duration_ms` instead."""
+    """When the lock ends, in milliseconds since the epoch by PostgreSQL's clock. Yours may differ: measure
+    with `lock_duration_ms`."""
     lock_duration_ms: Int32
     """How long the lock lasts, in milliseconds, from the fetch or from its renewal."""
     attempt: fields.Count
