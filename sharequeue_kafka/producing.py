@@ -356,4 +356,4 @@ class Sender:
                         outcome.set_result(appended)
             except KafkaError as error:
                 fault = error
-            refuse(fault, outcomes.values())
+            refuse(fault, [outcome for *_, outcome in waiting.values()])  # two topics may have had one name

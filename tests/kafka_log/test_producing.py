@@ -14,7 +14,7 @@ from sharequeue_kafka import producing
 from sharequeue_kafka.cluster import KafkaCluster, Place
 from sharequeue_kafka.errors import KafkaError
 from sharequeue_kafka.partitioner import partition_of
-from sharequeue_kafka.producing import IdempotentProducer, NewRecord
+from sharequeue_kafka.producing import IdempotentProducer, NewRecord, Sender
 from sharequeue_kafka.settings import KafkaSettings
 from sharequeue_kafka.transactions import TransactionalSlots, fence
 from tests.kafka_log.brokers import Brokers
@@ -324,3 +324,15 @@ def test_a_refused_connection_is_no_doubt() -> None:
         await cluster.close()
 
     asyncio.run(play())
+
+
+def test_batches_for_a_topic_and_for_the_one_before_it_of_its_name_are_both_answered() -> None:
+    async def play() -> None:
+        cluster = KafkaCluster(KafkaSettings("127.0.0.1:1"))
+        sender = Sender(cluster, 1, 1000)
+        sent = [sender.send(Place(str(uuid.uuid4()), 0), "t", b"") for _ in range(2)]
+        answers = await asyncio.gather(*sent, return_exceptions=True)
+        assert all(isinstance(each, KafkaError) for each in answers)
+        await cluster.close()
+
+    asyncio.run(asyncio.wait_for(play(), 10))
