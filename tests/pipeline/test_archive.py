@@ -197,6 +197,12 @@ def test_faults_are_one_line(jobs: Jobs, gateway: Gateway, name: str, tmp_path: 
     assert (usage.exit_code, "--delete-records needs --value-format binary" in usage.output) == (2, True)
 
 
+def test_the_oldest_deltalake_has_all_that_an_archive_imports() -> None:
+    """Version 1.6.0 has no RemoveAction."""
+    program = "import deltalake.transaction as given; del given.RemoveAction; import sharequeue_pipeline.jobs.archive"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_the_archive_ends_at_the_last_stable_offset(jobs: Jobs, gateway: Gateway, name: str, tmp_path: Path) -> None:
     produce(gateway, name, [{"value": "before"}])
     transaction = good(gateway.http.post("/v1/transactions", json={"timeout_ms": 600_000}), 201)["transaction_id"]

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction
 from pyspark.sql import types as spark
 
 from sharequeue.protocol.messages.topics import TopicDescription
@@ -197,7 +197,7 @@ class TopicTable:
         Raises: PipelineError: another run has archived the same partitions since the table was opened.
         """
         now_ms = int(time.time() * 1000)
-        actions: list[AddAction | RemoveAction] = [
+        actions: list[Any] = [
             AddAction(
                 path=file.path,
                 size=file.size,
