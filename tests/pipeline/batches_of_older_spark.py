@@ -12,6 +12,7 @@ from tests.pipeline.test_source import numbers, produce
 
 def test_batches_are_written_and_read(pipeline: Pipeline, gateway: Gateway, name: str) -> None:
     gateway.create_topic(name, 2)
+    assert numbers(pipeline.read(topics=name)) == []
     rows = pipeline.spark.range(500).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS INT) AS value")
     pipeline.write(rows, topic=name, maxRequestRecords=100)
     assert numbers(pipeline.read(topics=name)) == list(range(500))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import types as spark
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from sharequeue_pipeline import ranges
 from sharequeue_pipeline.errors import PipelineError
@@ -215,6 +216,13 @@ def test_records_deleted_before_a_task_reads_them_fail_the_read(stack: Stack, ga
     with pytest.raises(PipelineError, match=f"{name}-0: the offsets 0 to 3 were deleted"):
         list(strict.read(planned))
     assert sum(batch.num_rows for batch in lenient.read(planned)) == 6
+
+
+@pytest.mark.parametrize("partition", [None, InputPartition(None)])
+def test_a_read_without_records_has_one_task_that_reads_nothing(partition: Any) -> None:
+    """Spark before 4.2 gives it None, and later versions a partition without a value."""
+    reader = LogBatchReader(source_options({"topics": "t", "mode": "log"}), SCHEMA)
+    assert list(reader.read(partition)) == []
 
 
 def test_a_damaged_batch_of_the_log_is_named(stack: Stack, stack_database: str, gateway: Gateway, name: str) -> None:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from sharequeue_pipeline.source.record_columns import RecordColumns
 
 
-def read_ranges(options: SourceOptions, schema: spark.StructType, partition: InputPartition) -> Iterator[Any]:
+def read_ranges(options: SourceOptions, schema: spark.StructType, partition: InputPartition | None) -> Iterator[Any]:
     """The records of a task's ranges, as record batches of the source's schema.
 
     `partition`: the member that holds the records (None for a read of the log), and the ranges.
     """
-    if partition.value is None:
-        return  # Spark passes a partition of its own if `partitions` gave none
+    if partition is None or partition.value is None:
+        return  # `partitions` gave none, so Spark passes None, and from 4.2 on a partition of its own
     member_id, ranges = partition.value
     # heavy, and for tasks alone; both before `spare_modules`, which spares what they import
     from sharequeue_pipeline import record_answers  # noqa: F401, PLC0415
