@@ -62,10 +62,6 @@ class ShareQueueDataSource(DataSource):
         try:
             options = source_options(self.options)
             check_columns(schema)
-            for name in limits_of(self.options):
-                _check_version(
-                    STREAM_LIMITS, f"the option {name}", "leave it out: a micro-batch has all records there are"
-                )
             reader: DataSourceStreamReader
             of_log = options.mode == "log"
             if of_log:
@@ -77,6 +73,10 @@ class ShareQueueDataSource(DataSource):
                 from sharequeue_pipeline.source.group_stream import GroupStreamReader  # noqa: PLC0415
 
                 reader = GroupStreamReader(options, schema)
+            for name in limits_of(self.options):
+                _check_version(
+                    STREAM_LIMITS, f"the option {name}", "leave it out: a micro-batch has all records there are"
+                )
             check_use(self.options, stream=True, group=not of_log)
             return reader
         except PipelineError as fault:

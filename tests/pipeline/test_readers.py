@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
-from sharequeue_pipeline import ranges
+from sharequeue_pipeline import data_source, ranges
 from sharequeue_pipeline.errors import PipelineError
 from sharequeue_pipeline.group_client import GroupClient
 from sharequeue_pipeline.options import SourceOptions, source_options
@@ -223,6 +223,14 @@ def test_a_read_without_records_has_one_task_that_reads_nothing(partition: Any) 
     """Spark before 4.2 gives it None, and later versions a partition without a value."""
     reader = LogBatchReader(source_options({"topics": "t", "mode": "log"}), SCHEMA)
     assert list(reader.read(partition)) == []
+
+
+def test_an_older_spark_refuses_a_stream_of_a_group_before_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be of no use to leave these out."""
+    monkeypatch.setattr(data_source, "reaches", lambda *_: False)
+    source = data_source.ShareQueueDataSource({"topics": "t", "group": "g", "maxRecordsPerTrigger": "5"})
+    with pytest.raises(PipelineError, match=r"^a stream of a group needs Spark"):
+        source.streamReader(SCHEMA).initialOffset()
 
 
 def test_a_damaged_batch_of_the_log_is_named(stack: Stack, stack_database: str, gateway: Gateway, name: str) -> None:
