@@ -339,9 +339,11 @@ class KafkaCluster:
         places: Sequence[Place],
         ask: Callable[[int, Mapping[Place, Leader]], Awaitable[Iterable[Row[T]]]],
         patience: Patience | None = None,
+        *,
+        together: bool = False,
     ) -> dict[Place, T | KafkaError]:
         """Ask the leaders of places, each for its own, and again after a retriable error, up to the end of `patience`;
-        without one, up to the settings' timeout."""
+        without one, up to the settings' timeout. `together`: not after an error of one place that is not retriable."""
         results: dict[Place, T | KafkaError] = {}
         patience = patience or Patience(self.settings.call_timeout_ms)
 
@@ -369,10 +371,9 @@ class KafkaCluster:
             async with asyncio.timeout_at(patience.ends):
                 while True:
                     await turn(left)
-                    left = [
-                        each for each, found in results.items() if isinstance(found, KafkaError) and found.retriable
-                    ]
-                    if not left or not await patience.pause():
+                    faults = {each: found for each, found in results.items() if isinstance(found, KafkaError)}
+                    left = [each for each, fault in faults.items() if fault.retriable]
+                    if not left or (together and len(left) < len(faults)) or not await patience.pause():
                         break
                     with contextlib.suppress(KafkaError):
                         await self.refresh(place.topic_id for place in left)
@@ -380,10 +381,11 @@ class KafkaCluster:
 
 
 def sure(found: Mapping[K, T | KafkaError]) -> dict[K, T]:
-    """Return what was found everywhere. Raises: KafkaError: the first error among it."""
-    for each in found.values():
-        if isinstance(each, KafkaError):
-            raise each
+    """Return what was found everywhere. Raises: KafkaError: the first error among it that is not retriable, or else the
+    first."""
+    faults = [each for each in found.values() if isinstance(each, KafkaError)]
+    if faults:
+        raise min(faults, key=lambda each: each.retriable)
     return cast("dict[K, T]", found)
 
 

@@ -176,7 +176,7 @@ class Lane:
             named = {place: (leader.name, batches[place]) for place, leader in led.items()}
             return await produce(self._cluster, node, named, timeout_ms, slot.transactional_id)
 
-        found = sure(await self._cluster.at_leaders(list(batches), ask, patience))
+        found = sure(await self._cluster.at_leaders(list(batches), ask, patience, together=True))
         return {place: appended.offset for place, appended in found.items()}
 
     async def _commit(self, slot: Slot, patience: Patience) -> None:

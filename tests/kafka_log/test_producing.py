@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import secrets
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,12 +12,13 @@ import pytest
 from sharequeue.protocol.errors import StorageError
 from sharequeue.service.kafka_health import ask_kafka
 from sharequeue_kafka import producing
-from sharequeue_kafka.cluster import KafkaCluster, Place
+from sharequeue_kafka.cluster import KafkaCluster, KafkaPartition, KafkaTopic, Place
+from sharequeue_kafka.connections import Patience
 from sharequeue_kafka.errors import KafkaError
 from sharequeue_kafka.partitioner import partition_of
 from sharequeue_kafka.producing import IdempotentProducer, NewRecord, Sender
 from sharequeue_kafka.settings import KafkaSettings
-from sharequeue_kafka.transactions import TransactionalSlots, fence
+from sharequeue_kafka.transactions import Lane, Slot, TransactionalSlots, fence
 from tests.kafka_log.brokers import Brokers
 from tests.kafka_log.clusters import cluster_of, foreign, new, new_topic, read
 
@@ -333,6 +335,29 @@ def test_batches_for_a_topic_and_for_the_one_before_it_of_its_name_are_both_answ
         sent = [sender.send(Place(str(uuid.uuid4()), 0), "t", b"") for _ in range(2)]
         answers = await asyncio.gather(*sent, return_exceptions=True)
         assert all(isinstance(each, KafkaError) for each in answers)
+        await cluster.close()
+
+    asyncio.run(asyncio.wait_for(play(), 10))
+
+
+def test_a_batch_that_is_refused_for_good_ends_its_transaction_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another leader may be away for long. The refusal of the batch is the error, and not that."""
+
+    async def play() -> None:
+        cluster = KafkaCluster(KafkaSettings("127.0.0.1:1"))
+        topic = KafkaTopic("t", str(uuid.uuid4()), False, (KafkaPartition(0, 1, 0), KafkaPartition(1, 2, 0)))
+        cluster._topics[topic.id] = topic
+
+        async def send(node: int, request: object, purpose: str = "") -> object:
+            if node == 1:
+                raise KafkaError.silent("here", "it is away")
+            return SimpleNamespace(topics=[("t", [(1, 87, -1, -1)])])
+
+        monkeypatch.setattr(cluster, "send", send)
+        batches = {Place(topic.id, partition): b"" for partition in range(2)}
+        with pytest.raises(KafkaError) as refused:
+            await Lane(cluster, "id", 1000)._produce(Slot("id", 1, 0), batches, Patience())
+        assert refused.value.name == "INVALID_RECORD"
         await cluster.close()
 
     asyncio.run(asyncio.wait_for(play(), 10))
