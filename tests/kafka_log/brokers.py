@@ -172,6 +172,7 @@ class Brokers:
 
     def pause(self, node: int) -> None:
         self._processes[node].send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._processes[node].pid, os.WSTOPPED)  # all its threads stand still
 
     def resume(self, node: int) -> None:
         self._processes[node].send_signal(signal.SIGCONT)
