@@ -1,8 +1,8 @@
 """Lock entries in Redis: all locks are written in their place when there are too many."""
 
 import pytest
-from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.leader.lock_entries import LOCK_ENTRY_SLACK, taken
+from sharequeue_gateway.leader.led_share_partition import LOCK_ENTRY_SLACK, LedSharePartition
+from sharequeue_gateway.leader.lock_entries import taken
 from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
 
@@ -25,12 +25,27 @@ def test_too_many_lock_entries_are_noticed() -> None:
     led = led_by(d)
     d.fetch("[0-99]")
     d.fetch("[100-199]")
-    most = LOCK_ENTRY_SLACK + 2 * 2
-    assert not written(led, *((0, last) for last in range(most))).whole
+    assert not written(led, *((0, last) for last in range(LOCK_ENTRY_SLACK))).whole
     all_locks = written(led, (1, 1))
     assert all_locks.whole, "it stands in place of what Redis holds"
     assert [lock[:2] for lock in all_locks.locks] == [(0, 99), (100, 199)]
     assert led.lock_entries == 2
+    assert not written(led, *((0, last) for last in range(LOCK_ENTRY_SLACK + 2))).whole
+    assert written(led, (1, 1)).whole
+
+
+def test_records_that_wait_for_another_delivery_leave_few_entries() -> None:
+    """Each is a run of its own, and their locks have ended: the next leader would read all of their entries."""
+    d = Driver(partition_max_record_locks=1000)
+    led = led_by(d)
+    for first in range(0, 1000, 10):
+        offsets = range(first, first + 10)
+        d.fetch("".join(f"[{offset}]" for offset in offsets), max=10, bs=1)
+        written(led, *((offset, offset) for offset in offsets))
+        for offset in offsets:
+            d.ack(f"{offset} Rel", delay_ms=3_600_000 + 1000 * offset)
+    assert (len(d.machine.runs), d.machine.locks()) == (1000, [])
+    assert led.lock_entries <= 3 * LOCK_ENTRY_SLACK
 
 
 @pytest.mark.parametrize("refused", [False, True])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sharequeue_gateway.leader.lock_entries import LOCK_ENTRY_SLACK
+from sharequeue_gateway.leader.led_share_partition import LOCK_ENTRY_SLACK
 
 from sharequeue.stack.stack import Stack, temporary_stack
 from tests.http.calls import Gateway, wait_until

@@ -15,6 +15,10 @@ from sharequeue_gateway.share_partition.batch_times import BatchTimes
 from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, AcquiredRange, SharePartition
 from sharequeue_http.forms.errors import ApiError
 
+LOCK_ENTRY_SLACK: Final = 64
+"""So many entries stay in Redis, besides two for each lock, before all locks are written in their place."""
+RUNS_PER_ENTRY: Final = 16
+"""One more stays for so many runs: a write of all locks looks at all of them."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -34,6 +38,7 @@ class LedSharePartition(WakeUps):
         "floor",
         "json_prefix",
         "lock_entries",
+        "most_lock_entries",
         "store",
         "stored_count",
         "stored_start",
@@ -69,6 +74,8 @@ class LedSharePartition(WakeUps):
         """Writes under way: of state to the share coordinator, of locks to Redis."""
         self.lock_entries = 0
         """Lock entries in Redis, at most."""
+        self.most_lock_entries = LOCK_ENTRY_SLACK
+        """Above it, all locks are written in their place."""
         self.unanswered: list[tuple[str, Sequence[AcquiredRange]]] | None = None
         """Members and ranges of fetches that acquired these and still read on: no client knows these locks."""
 
@@ -109,6 +116,7 @@ class LedSharePartition(WakeUps):
         machine = self.machine
         locks = machine.locks()
         self.lock_entries = len(locks)
+        self.most_lock_entries = LOCK_ENTRY_SLACK + 2 * len(locks) + len(machine.runs) // RUNS_PER_ENTRY
         return LockWrite(self.key, machine.leader_epoch, machine.state_epoch, locks, True, fetch)
 
     # Locks that no client knows yet

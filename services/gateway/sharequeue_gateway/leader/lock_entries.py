@@ -9,7 +9,6 @@ locks ──▶ record() ──▶ Redis ──▶ recorded   the client is answ
 
 import logging
 from collections.abc import Sequence
-from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue_gateway.cluster.cluster import Cluster
@@ -22,9 +21,6 @@ from sharequeue_http.forms.errors import CoordinatorNotAvailable
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
-
-LOCK_ENTRY_SLACK: Final = 64
-"""So many entries stay, besides two for each run in flight, before all locks are written in their place."""
 
 
 class LockRecorder:
@@ -141,6 +137,4 @@ def outgrown(led: LedSharePartition) -> bool:
 
     Where the start offset has passed an end that only memory knows, entries stay until that start offset is durable.
     """
-    machine = led.machine
-    many = led.lock_entries > LOCK_ENTRY_SLACK + 2 * len(machine.runs)
-    return many and machine.memory_start <= led.stored_start
+    return led.lock_entries > led.most_lock_entries and led.machine.memory_start <= led.stored_start
