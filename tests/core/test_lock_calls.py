@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from sharequeue_gateway.cluster.redis_client import RedisKeys
 from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, Call, LockWrite
 from sharequeue_gateway.locks.lock_writer import round_trips
@@ -29,4 +30,10 @@ def test_small_writes_share_a_round_trip_and_answers_of_fetches_come_last() -> N
     trips = trips_of(write_of(range(half)), write_of(range(half)), write_of([]))
     assert [[call.write for call in trip] for trip in trips] == [[0, 1], [2]]
     trips = trips_of(write_of([1]), write_of(range(2 * MOST_FIELDS)), write_of([2]))
-    assert [[call.write for call in trip] for trip in trips] == [[0], [1], [2]]
+    assert [[call.write for call in trip] for trip in trips] == [[0], [1], [1], [2]]
+
+
+def test_no_script_writes_more_than_a_round_trip_of_fields() -> None:
+    """Redis answers no gateway while it runs one, and a gateway that waits too long works without Redis."""
+    trips = trips_of(msgspec.structs.replace(write_of(range(3 * MOST_FIELDS)), whole=True))
+    assert [len(call.command) for trip in trips for call in trip] == [7 + 2 * MOST_FIELDS] * 3 + [7]

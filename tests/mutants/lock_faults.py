@@ -15,8 +15,8 @@ MUTANTS = [
         "locks/lock_writer",
         (
             "15 a round trip of several writes is bounded",
-            "        if fields > left and trip:",
-            "        if fields > 2 * MOST_FIELDS:",
+            "            if count > left:",
+            "            if count > 2 * MOST_FIELDS:",
         ),
     ),
     *gateway(

@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 from sharequeue_gateway.cluster.redis_client import RedisKeys
 from sharequeue_gateway.locks.lock_calls import MOST_FIELDS
+from sharequeue_gateway.locks.lock_writer import round_trips
 from sharequeue_gateway.share_partition.machine import RestoredLock
 
 from sharequeue.stack import redis as redis_server
@@ -27,6 +29,31 @@ async def test_thousands_of_locks_are_written_replaced_and_read(redis_url: str, 
         assert await lock_timers.write(lock_write(key, new, whole=whole))
         assert await locks_of(lock_timers, key) == restored(new if whole else {**old, **new})
         assert not lock_timers.degraded
+
+
+async def test_many_locks_do_not_replace_those_that_the_next_leader_has_read(redis_url: str) -> None:
+    key = new_key()
+    async with timers(redis_url) as first, timers(redis_url, "gateway-1") as second:
+        assert await first.write(lock_write(key, HELD))
+        assert await locks_of(second, key, leader_epoch=2) == restored(HELD)
+        assert not await first.write(lock_write(key, singles(0), whole=True))
+        assert await locks_of(second, key, leader_epoch=2) == restored(HELD)
+        assert await second.write(lock_write(key, singles(1), leader_epoch=2, whole=True))
+        assert await locks_of(second, key, leader_epoch=3) == restored(singles(1))
+
+
+async def test_calls_that_are_sent_again_replace_no_lock(redis_url: str) -> None:
+    """The connection was closed behind the last ones, and nobody knows whether Redis has run them."""
+    key = new_key()
+    async with timers(redis_url) as lock_timers, Redis.from_url(redis_url) as redis:
+        write = lock_write(key, singles(0), whole=True)
+        assert await lock_timers.write(write)
+        *_, last = round_trips([write], RedisKeys())
+        for call in last[:-1]:
+            await redis.execute_command(*call.command)
+        with pytest.raises(ResponseError, match="lacks locks"):
+            await redis.execute_command(*last[-1].command)
+        assert await locks_of(lock_timers, key) == restored(singles(0))
 
 
 async def test_a_redis_that_was_emptied_unseen_gets_all_locks_again(own_redis: redis_server.Redis) -> None:

@@ -37,6 +37,9 @@ class RedisKeys(NamedTuple):
     def locks(self, key: SharePartitionKey) -> str:
         return f"sharequeue:{self.cluster_id}:locks:{key.topic_id}:{key.partition}:{key.group_id}"
 
+    def spare(self, key: SharePartitionKey) -> str:
+        return f"sharequeue:{self.cluster_id}:spare:{key.topic_id}:{key.partition}:{key.group_id}"
+
     def fetch(self, name: str) -> str:
         return f"sharequeue:{self.cluster_id}:fetch:{name}"
 

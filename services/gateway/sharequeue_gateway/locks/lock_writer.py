@@ -44,23 +44,37 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
     done: asyncio.Future[bool]
 
 
+def _calls(write: LockWrite, keys: RedisKeys) -> Iterator[tuple[Command, int]]:
+    """The calls of one write, each with its number of fields: MOST_FIELDS at most, one at least.
+
+    Many locks that stand in place of all others are gathered in a spare hash first, because Redis answers nobody while
+    it runs a script.
+    """
+    locks, place = write.locks, keys.locks(write.key)
+    gathers = write.whole and len(locks) > MOST_FIELDS
+    into = keys.spare(write.key) if gathers else place
+    for first in range(0, max(len(locks), 1), MOST_FIELDS):
+        some = locks[first : first + MOST_FIELDS]
+        replaces = int(write.whole and first == 0)
+        command: list[Any] = ["EVALSHA", sha1(scripts.WRITE), 1, into, write.leader_epoch, HASH_TTL_MS, replaces]
+        for lock in some:
+            command += (f"{lock.first_offset}-{lock.last_offset}", encode((*lock[2:5], write.state_epoch, *lock[5:])))
+        yield command, max(len(some), 1)
+    if gathers:
+        yield ["EVALSHA", sha1(scripts.REPLACE), 2, place, into, write.leader_epoch, len(locks) + 1], 1
+
+
 def round_trips(writes: Sequence[LockWrite], keys: RedisKeys) -> Iterator[list[Call]]:
-    """The calls of these writes, one for each, in order, cut into round trips of at most MOST_FIELDS fields. A call
-    counts as one field at least. A larger write has a round trip of its own."""
+    """The calls of these writes, in order, cut into round trips of at most MOST_FIELDS fields."""
     trip: list[Call] = []
     left = MOST_FIELDS
-    script = sha1(scripts.WRITE)
     for place, write in enumerate(writes):
-        command: list[Any] = ["EVALSHA", script, 1, keys.locks(write.key), write.leader_epoch, HASH_TTL_MS]
-        command.append(int(write.whole))
-        for lock in write.locks:
-            command += (f"{lock.first_offset}-{lock.last_offset}", encode((*lock[2:5], write.state_epoch, *lock[5:])))
-        fields = max(len(write.locks), 1)
-        if fields > left and trip:
-            yield trip
-            trip, left = [], MOST_FIELDS
-        trip.append(Call(command, place))
-        left -= fields
+        for command, count in _calls(write, keys):
+            if count > left:
+                yield trip
+                trip, left = [], MOST_FIELDS
+            trip.append(Call(command, place))
+            left -= count
     for write in writes:
         if write.fetch is not None:
             fetch_name, value, ttl_ms = write.fetch
