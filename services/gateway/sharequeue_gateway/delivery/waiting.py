@@ -16,6 +16,7 @@ at another gateway either, where it could create the group again.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
@@ -26,8 +27,12 @@ from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue_gateway.leader.led_index import Sought
 from sharequeue_http.forms.errors import ApiError
 
-CONTINUED_AT_ONCE: Final = 16
+CONTINUED_AT_ONCE: Final = 100
 """The most waits that end in one turn of the event loop: each of them may look for records and answer."""
+CONTINUED_AT_FIRST: Final = 16
+"""How many end in the first two turns, before it is known how long they take. At most twice as many end in the next."""
+TURN_S: Final = 0.005
+"""As many waits end in a turn as take this long."""
 
 Result = TypeVar("Result")
 
@@ -70,29 +75,43 @@ class Client(Protocol):
 
 
 class Wakings:
-    """Ends waits, a few in one turn of the event loop. Thousands of fetches may have the same deadline, or wait for a
-    topic that is deleted: other requests are answered between them."""
+    """Ends waits, as many in one turn of the event loop as its time allows. Thousands of fetches may have the same
+    deadline, or wait for a topic that is deleted: other requests are answered between them."""
+
+    __slots__ = ("_began", "_left", "_most", "_sleepers")
 
     def __init__(self) -> None:
         self._sleepers: deque[asyncio.Future[None]] = deque()
-        self._left = CONTINUED_AT_ONCE
+        self._most = self._left = CONTINUED_AT_FIRST
+        self._began = 0.0
+        """The CPU time of the loop's thread when the present turn began."""
 
     def wake(self, sleeper: asyncio.Future[None]) -> None:
         """End the wait of `sleeper` now, or in a later turn."""
-        if self._left == CONTINUED_AT_ONCE:
-            asyncio.get_running_loop().call_soon(self._next_turn)
+        if self._left == self._most:
+            self._begin_turn()
         if self._left:
             self._left -= 1
             sleeper.set_result(None)
         else:
             self._sleepers.append(sleeper)
 
+    def _begin_turn(self) -> None:
+        self._began = time.thread_time()
+        asyncio.get_running_loop().call_soon(self._next_turn)
+
     def _next_turn(self) -> None:
-        self._left = CONTINUED_AT_ONCE
-        while self._sleepers and self._left:
-            sleeper = self._sleepers.popleft()
+        sleepers, took = self._sleepers, max(time.thread_time() - self._began, TURN_S / CONTINUED_AT_ONCE)
+        fitting = int(self._most * TURN_S / took)
+        most = min(CONTINUED_AT_ONCE, 2 * self._most, max(fitting, 1)) if sleepers else CONTINUED_AT_FIRST
+        self._most = self._left = most
+        while sleepers and self._left:
+            sleeper = sleepers.popleft()
             if not sleeper.done():  # it may have been woken twice, or its fetch was cancelled
-                self.wake(sleeper)
+                self._left -= 1
+                sleeper.set_result(None)
+        if self._left < most:
+            self._begin_turn()
 
 
 @dataclass(eq=False, slots=True)
