@@ -122,7 +122,9 @@ class Sharequeue:
     def leave(self, group: str, member: int) -> None:
         if self._sessions.pop((group, member), 0):
             left = self._gateway.try_fetch(self._group(group), member=f"m{member}", share_session_epoch=-1)
-            assert left.is_success or left.json()["code"] == "SHARE_SESSION_NOT_FOUND", left.text  # a busy machine lost it
+            assert left.is_success or left.json()["code"] == "SHARE_SESSION_NOT_FOUND", (
+                left.text
+            )  # a busy machine lost it
 
     def ends(self) -> Ends:
         partitions = self._gateway.describe_topic(self._script)["partitions"]
