@@ -57,8 +57,8 @@ MOST_P99: Final = 2.0
 FLOOD_S: Final = 1.0
 """One turn of the flood, and one without it."""
 SETTLES_S: Final = 2.0
-"""A flood that goes on after a pause sends on all connections at once, which is no part of what is measured: 2,000 take
-a second and more."""
+"""The time that a flood has to settle after a pause: it sends on all connections at once first, for a second or more on
+2,000 of them. That burst is not measured."""
 PACE_S: Final = 0.002
 
 
@@ -192,7 +192,7 @@ async def cpu(sides: dict[str, Side], turns: int) -> dict[tuple[str, str], Compa
 
 
 async def flood(url: str, key: str, connections: int) -> None:
-    """Ask for ever, on each of so many connections, with a wrong key."""
+    """Send requests with a wrong key, one after another on each connection, until this process is killed."""
 
     async def one() -> None:
         while True:

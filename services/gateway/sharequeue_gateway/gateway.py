@@ -399,7 +399,7 @@ class Gateway:
         await self.coordinator.close()
         await self.share_coordinator.close()
 
-    # What it says about itself
+    # Metrics and readiness
 
     def set_gauges(self) -> None:
         metrics.STREAMS.set_function(self.streams.count)

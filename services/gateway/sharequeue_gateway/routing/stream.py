@@ -104,7 +104,7 @@ class Stream:
     member_id: str
     stream_id: str
     principal: str = ""
-    """Who opened it first."""
+    """The principal that opened the stream first."""
     topics: Sequence[str] = ()
     window: StreamWindow = field(default_factory=lambda: StreamWindow(0))
     resume_ms: int = 0
