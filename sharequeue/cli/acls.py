@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import click
 
@@ -11,11 +11,11 @@ from sharequeue.cli.access import Place, in_place, message
 from sharequeue.cli.commands import Commands
 from sharequeue.cli.output import echo_json, say
 from sharequeue.protocol import apis
-from sharequeue.protocol.access.rights import CLUSTER_NAME, Operation, PatternType, ResourceType
-from sharequeue.protocol.messages.access import Acl, AclList, AddAclsRequest, ListAclsQuery
+from sharequeue.protocol.access.rights import CLUSTER_NAME
+from sharequeue.protocol.messages.access import Acl, AclList, AddAclsRequest, ListAclsQuery, Operation, PatternType
 
-PRODUCER: Final = {ResourceType.TOPIC: ("WRITE", "CREATE"), ResourceType.TRANSACTIONAL_ID: ("WRITE",)}
-CONSUMER: Final = {ResourceType.TOPIC: ("READ",), ResourceType.GROUP: ("READ",)}
+PRODUCER: Final = {"TOPIC": ("WRITE", "CREATE"), "TRANSACTIONAL_ID": ("WRITE",)}
+CONSUMER: Final = {"TOPIC": ("READ",), "GROUP": ("READ",)}
 """What --producer and --consumer stand for."""
 NAMED: Final = {"topics": "TOPIC", "groups": "GROUP", "transactional_ids": "TRANSACTIONAL_ID"}
 
@@ -26,8 +26,8 @@ def acls() -> None:
 
 
 def resource_options(command: Any) -> Any:
-    operations = click.Choice(list(Operation), case_sensitive=False)
-    patterns = click.Choice(list(PatternType), case_sensitive=False)
+    words = (get_args(get_args(kind)[0]) for kind in (Operation, PatternType))
+    operations, patterns = (click.Choice(each, case_sensitive=False) for each in words)
     for option in (
         click.option("--resource-pattern-type", "pattern", type=patterns, help="what names mean  [default: LITERAL]"),
         click.option("--cluster", is_flag=True, help="the cluster itself"),

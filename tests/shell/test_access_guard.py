@@ -18,7 +18,7 @@ from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.access.columns import Access, Need
 from sharequeue.protocol.access.keys import make_key, parse_key
-from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType, Rights
+from sharequeue.protocol.access.rights import ANONYMOUS, Rights
 from sharequeue.protocol.errors import StorageError, TopicAuthorizationFailed
 from sharequeue.protocol.messages.access import AccessResponse, Acl, StoredKey
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
@@ -86,7 +86,7 @@ def test_a_failure_while_deciding_is_a_refusal() -> None:
     def fails(_: object, __: object) -> list[str]:
         raise KeyError("no such parameter")
 
-    needs = (Need(Operation.READ, ResourceType.TOPIC, fails),)
+    needs = (Need("READ", "TOPIC", fails),)
     row = Api("broken", "GET /v1/broken", "A call.", tag="Topics", access=Access(needs))
     guard, _ = new_guard()
     with pytest.raises(ApiError) as refused:

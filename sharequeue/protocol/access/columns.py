@@ -7,7 +7,8 @@ right learns nothing. Sources: KIP-932 (ShareFetch, ShareAcknowledge); Kafka's K
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sharequeue.protocol.access.rights import CLUSTER_NAME, Operation, ResourceType
+from sharequeue.protocol.access.rights import CLUSTER_NAME
+from sharequeue.protocol.messages.access import Operation, ResourceType
 
 Names = str | Callable[[Mapping[str, str], Any], Iterable[str]]
 """The names of some resources: the parameter of the path that has the one name, or a function of all parameters and the
@@ -67,24 +68,24 @@ OPEN = Access(open=True)
 
 def topic(operation: Operation) -> Need:
     """An operation on the topic in the path."""
-    return Need(operation, ResourceType.TOPIC, "topic")
+    return Need(operation, "TOPIC", "topic")
 
 
 def group(operation: Operation) -> Need:
     """An operation on the group in the path."""
-    return Need(operation, ResourceType.GROUP, "group")
+    return Need(operation, "GROUP", "group")
 
 
 def cluster(operation: Operation) -> Need:
-    return Need(operation, ResourceType.CLUSTER, lambda _, __: (CLUSTER_NAME,))
+    return Need(operation, "CLUSTER", lambda _, __: (CLUSTER_NAME,))
 
 
 def topics(operation: Operation, names: Names, *, each: bool = False) -> Need:
     """An operation on the topics that a request names."""
-    return Need(operation, ResourceType.TOPIC, names, each)
+    return Need(operation, "TOPIC", names, each)
 
 
-def listed(resource_type: ResourceType, operation: Operation = Operation.DESCRIBE) -> Need:
+def listed(resource_type: ResourceType, operation: Operation = "DESCRIBE") -> Need:
     """An operation on each name that the answer would show. The request has none of them."""
     return Need(operation, resource_type, lambda _, __: (), each=True)
 

@@ -7,11 +7,10 @@ dead-letter topic. Source: Kafka's AclAuthorizer; KIP-11, KIP-290.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from enum import StrEnum
 from typing import Final
 
 from sharequeue.protocol.configs import group_of_dead_letters
-from sharequeue.protocol.messages.access import Acl
+from sharequeue.protocol.messages.access import Acl, Operation, ResourceType
 from sharequeue.protocol.types import MAX_NAME_LENGTH
 
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -21,52 +20,24 @@ CLUSTER_NAME: Final = "kafka-cluster"
 ANY_NAME: Final = "*"
 MOST_ANSWERS: Final = 4096
 """So many are kept, of names that something may have. A look at 9,000 prefixes of one principal takes 40 µs."""
+INCLUDE_DESCRIBE: Final[frozenset[Operation]] = frozenset({"READ", "WRITE", "DELETE", "ALTER"})
+
+Question = tuple[str, Operation, ResourceType, str]
+"""Whether a principal may do an operation on the resource of a type with a name."""
 
 
-class Word(StrEnum):
-    """A word of a right. Each call looks several up, and the hash of an Enum is a function in Python."""
-
-    __hash__ = str.__hash__
-
-
-class ResourceType(Word):
-    TOPIC = "TOPIC"
-    GROUP = "GROUP"
-    TRANSACTIONAL_ID = "TRANSACTIONAL_ID"
-    CLUSTER = "CLUSTER"
-
-
-class PatternType(Word):
-    LITERAL = "LITERAL"
-    PREFIXED = "PREFIXED"
-
-
-class Operation(Word):
-    READ = "READ"
-    WRITE = "WRITE"
-    CREATE = "CREATE"
-    DELETE = "DELETE"
-    DESCRIBE = "DESCRIBE"
-    ALTER = "ALTER"
-
-
-INCLUDE_DESCRIBE: Final = frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER})
-
-
-class Rights(dict[tuple[str, Operation, ResourceType, str], bool]):
-    """The rights of all principals: whether one may do an operation on the resource of a type with a name. Each answer
-    is decided once, when it is asked for. The rights never change: others are another object."""
+class Rights(dict[Question, bool]):
+    """The rights of all principals. Each answer is decided once, when it is asked for. The rights never change: others
+    are another object."""
 
     def __init__(self, acls: Iterable[Acl], super_users: Iterable[str] = ()) -> None:
         super().__init__()
         self._super_users = frozenset(super_users)
         covered: dict[tuple[str, str, str], tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
         for acl in acls:
-            for operation in (
-                {acl.operation, Operation.DESCRIBE} if acl.operation in INCLUDE_DESCRIBE else {acl.operation}
-            ):
+            for operation in {acl.operation, "DESCRIBE"} if acl.operation in INCLUDE_DESCRIBE else (acl.operation,):
                 names, beginnings = covered[acl.principal, operation, acl.resource_type]
-                if acl.pattern_type == PatternType.PREFIXED:
+                if acl.pattern_type == "PREFIXED":
                     beginnings.add(acl.resource_name)
                 elif acl.resource_name == ANY_NAME:
                     beginnings.add("")
@@ -82,11 +53,11 @@ class Rights(dict[tuple[str, Operation, ResourceType, str], bool]):
             return (), ("",)
         return self._covered.get((principal, operation, resource_type), ((), ()))
 
-    def __missing__(self, question: tuple[str, Operation, ResourceType, str]) -> bool:
+    def __missing__(self, question: Question) -> bool:
         principal, operation, resource_type, name = question
         names, beginnings = self.names(principal, operation, resource_type)
         answer = name in names or name.startswith(beginnings)
-        if not answer and resource_type is ResourceType.TOPIC:
+        if not answer and resource_type == "TOPIC":
             answer = self._through_another(principal, operation, name)
         if len(name) <= MAX_NAME_LENGTH:
             if len(self) >= MOST_ANSWERS:
@@ -96,9 +67,9 @@ class Rights(dict[tuple[str, Operation, ResourceType, str], bool]):
 
     def _through_another(self, principal: str, operation: Operation, topic: str) -> bool:
         """Return whether a right on the cluster or a group covers a topic."""
-        if operation is Operation.CREATE:
-            return self[principal, operation, ResourceType.CLUSTER, CLUSTER_NAME]
-        if operation not in (Operation.READ, Operation.DESCRIBE):
+        if operation == "CREATE":
+            return self[principal, operation, "CLUSTER", CLUSTER_NAME]
+        if operation not in ("READ", "DESCRIBE"):
             return False
         group_id = group_of_dead_letters(topic)
-        return group_id is not None and self[principal, operation, ResourceType.GROUP, group_id]
+        return group_id is not None and self[principal, operation, "GROUP", group_id]

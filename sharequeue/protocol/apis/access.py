@@ -3,13 +3,12 @@
 from functools import partial
 
 from sharequeue.protocol.access.columns import Access, always, cluster
-from sharequeue.protocol.access.rights import Operation
 from sharequeue.protocol.messages import access as messages
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue_http.forms.api import Api
 
-_reads = partial(Api, tag="Access", access=Access((cluster(Operation.DESCRIBE),), keyed=True))
-_changes = partial(Api, tag="Access", access=Access((cluster(Operation.ALTER),), keyed=True, audited=always))
+_reads = partial(Api, tag="Access", access=Access((cluster("DESCRIBE"),), keyed=True))
+_changes = partial(Api, tag="Access", access=Access((cluster("ALTER"),), keyed=True, audited=always))
 
 CREATE_KEY = _changes(
     "createKey",

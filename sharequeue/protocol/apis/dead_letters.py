@@ -5,9 +5,9 @@ from functools import partial
 
 from sharequeue.protocol import capabilities
 from sharequeue.protocol.access.columns import Access, Need, always, group, topics
-from sharequeue.protocol.access.rights import Operation
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
 from sharequeue.protocol.messages import dead_letters as messages
+from sharequeue.protocol.messages.access import Operation
 from sharequeue_http.forms.api import Api
 
 
@@ -17,7 +17,7 @@ def _topic(_: Mapping[str, str], request: messages.LetterFilter) -> Iterable[str
 
 def _needs(operation: Operation) -> tuple[Need, ...]:
     """READ on the group; on the topic of each record the operation, without which its dead letter is left out."""
-    return (group(Operation.READ), topics(operation, _topic), topics(operation, lambda _, __: (), each=True))
+    return (group("READ"), topics(operation, _topic), topics(operation, lambda _, __: (), each=True))
 
 
 _call = partial(Api, tag="Groups", errors=(*GROUP_ERRORS, *TOPIC_ERRORS), idempotent=True)
@@ -29,7 +29,7 @@ LIST_DEAD_LETTERS = _call(
     "deleted from `dlq.<group>` are not listed.",
     request=messages.ListDeadLettersQuery,
     response=messages.DeadLetterList,
-    access=Access(_needs(Operation.READ)),
+    access=Access(_needs("READ")),
 )
 DROP_DEAD_LETTERS = _call(
     "dropDeadLetters",
@@ -39,7 +39,7 @@ DROP_DEAD_LETTERS = _call(
     "groups, and the records in their topics, stay as they are; the dead letters stay in `dlq.<group>`.",
     request=messages.DropDeadLettersRequest,
     response=messages.DropResult,
-    access=Access(_needs(Operation.READ), audited=always),
+    access=Access(_needs("READ"), audited=always),
 )
 REDRIVE_DEAD_LETTERS = _call(
     "redriveDeadLetters",
@@ -49,6 +49,6 @@ REDRIVE_DEAD_LETTERS = _call(
     "made again. Dead letters stay in `dlq.<group>`.",
     request=messages.RedriveDeadLettersRequest,
     response=messages.RedriveResult,
-    access=Access(_needs(Operation.WRITE), audited=always),
+    access=Access(_needs("WRITE"), audited=always),
     needs=capabilities.in_redrive,
 )

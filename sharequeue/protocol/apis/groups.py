@@ -5,14 +5,14 @@ from functools import partial
 
 from sharequeue.protocol import bounds
 from sharequeue.protocol.access.columns import Access, Need, Shown, always, group, listed, topic, topics
-from sharequeue.protocol.access.rights import CLUSTER_NAME, Operation, ResourceType
+from sharequeue.protocol.access.rights import CLUSTER_NAME
 from sharequeue.protocol.configs import DEAD_LETTER_CONSUMER, DEAD_LETTER_TOPIC
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
 from sharequeue.protocol.messages import groups as messages
 from sharequeue.protocol.messages import in_flight
 from sharequeue_http.forms.api import Api
 
-_DESCRIBE = Access((group(Operation.DESCRIBE),))
+_DESCRIBE = Access((group("DESCRIBE"),))
 
 
 def _changes_dead_letter_topic(_: Mapping[str, str], request: messages.UpdateShareGroupConfigRequest) -> Iterable[str]:
@@ -25,8 +25,8 @@ def _tells_about(_: Mapping[str, str], request: messages.UpdateShareGroupConfigR
     return filter(None, [request.config.get(DEAD_LETTER_CONSUMER)])
 
 
-_DEAD_LETTER_TOPIC = Need(Operation.ALTER, ResourceType.CLUSTER, _changes_dead_letter_topic)
-_DEAD_LETTER_CONSUMER = Need(Operation.DESCRIBE, ResourceType.GROUP, _tells_about)
+_DEAD_LETTER_TOPIC = Need("ALTER", "CLUSTER", _changes_dead_letter_topic)
+_DEAD_LETTER_CONSUMER = Need("DESCRIBE", "GROUP", _tells_about)
 
 _call = partial(Api, tag="Groups")
 GET_SHARE_GROUP_CONFIG = _call(
@@ -48,7 +48,7 @@ UPDATE_SHARE_GROUP_CONFIG = _call(
     response=messages.ShareGroupConfigResponse,
     errors=(*GROUP_ERRORS, "INVALID_CONFIG"),
     idempotent=True,
-    access=Access((group(Operation.ALTER), _DEAD_LETTER_TOPIC, _DEAD_LETTER_CONSUMER), audited=always),
+    access=Access((group("ALTER"), _DEAD_LETTER_TOPIC, _DEAD_LETTER_CONSUMER), audited=always),
 )
 GET_SHARE_GROUP_SERVICE_CONFIG = _call(
     "getShareGroupServiceConfig",
@@ -68,7 +68,7 @@ LIST_SHARE_GROUP_OFFSETS = _call(
     request=messages.ListOffsetsQuery,
     response=messages.ShareGroupOffsets,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),
-    access=Access((group(Operation.DESCRIBE),), (Shown("topics", ResourceType.TOPIC, "topic"),)),
+    access=Access((group("DESCRIBE"),), (Shown("topics", "TOPIC", "topic"),)),
 )
 LIST_IN_FLIGHT_RECORDS = _call(
     "listInFlightRecords",
@@ -79,8 +79,8 @@ LIST_IN_FLIGHT_RECORDS = _call(
     response=in_flight.ListInFlightResponse,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"),
     access=Access(
-        (group(Operation.DESCRIBE), topics(Operation.DESCRIBE, lambda _, query: (query.topic,) if query.topic else ())),
-        tuple(Shown(place, ResourceType.TOPIC, "topic") for place in ("partitions", "errors")),
+        (group("DESCRIBE"), topics("DESCRIBE", lambda _, query: (query.topic,) if query.topic else ())),
+        tuple(Shown(place, "TOPIC", "topic") for place in ("partitions", "errors")),
     ),
 )
 LOOK_UP_RECORD = _call(
@@ -91,7 +91,7 @@ LOOK_UP_RECORD = _call(
     "the time.",
     response=in_flight.RecordLife,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", *TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
-    access=Access((group(Operation.DESCRIBE), topic(Operation.READ))),
+    access=Access((group("DESCRIBE"), topic("READ"))),
 )
 FIND_RECORDS = _call(
     "findRecords",
@@ -101,7 +101,7 @@ FIND_RECORDS = _call(
     request=in_flight.FindRecordsQuery,
     response=in_flight.FoundRecords,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", *TOPIC_ERRORS),
-    access=Access((group(Operation.DESCRIBE), topic(Operation.READ))),
+    access=Access((group("DESCRIBE"), topic("READ"))),
 )
 DESCRIBE_WINDOW = _call(
     "describeWindow",
@@ -112,7 +112,7 @@ DESCRIBE_WINDOW = _call(
     request=in_flight.WindowQuery,
     response=in_flight.Window,
     errors=(*GROUP_ERRORS, *TOPIC_ERRORS),
-    access=Access((group(Operation.DESCRIBE), topic(Operation.DESCRIBE))),
+    access=Access((group("DESCRIBE"), topic("DESCRIBE"))),
 )
 CHANGE_RECORD = _call(
     "changeRecord",
@@ -123,7 +123,7 @@ CHANGE_RECORD = _call(
     request=in_flight.ChangeRecordRequest,
     response=in_flight.RecordChange,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", *TOPIC_ERRORS, "INVALID_RECORD_STATE"),
-    access=Access((group(Operation.ALTER), topic(Operation.READ)), audited=always),
+    access=Access((group("ALTER"), topic("READ")), audited=always),
 )
 SHARE_GROUP_HEARTBEAT = _call(
     "shareGroupHeartbeat",
@@ -140,10 +140,10 @@ SHARE_GROUP_HEARTBEAT = _call(
     idempotent=True,
     access=Access(
         (
-            group(Operation.READ),
-            topics(Operation.DESCRIBE, lambda _, request: request.subscribed_topic_names or ()),
+            group("READ"),
+            topics("DESCRIBE", lambda _, request: request.subscribed_topic_names or ()),
         ),
-        tuple(Shown(place, ResourceType.TOPIC, "topic") for place in ("assignment.topic_partitions", "leaders")),
+        tuple(Shown(place, "TOPIC", "topic") for place in ("assignment.topic_partitions", "leaders")),
         audited=lambda request: request.member_epoch < 0,  # it leaves
     ),
 )
@@ -155,7 +155,7 @@ LEAVE_SHARE_GROUP = _call(
     status=204,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_MEMBER_ID"),
     idempotent=True,
-    access=Access((group(Operation.READ),), goes_on=always, audited=always),
+    access=Access((group("READ"),), goes_on=always, audited=always),
 )
 LIST_SHARE_GROUPS = _call(
     "listShareGroups",
@@ -165,7 +165,7 @@ LIST_SHARE_GROUPS = _call(
     "to do now: ready, held, delayed and dying records, and workers.",
     request=messages.ListShareGroupsQuery,
     response=messages.ShareGroupList,
-    access=Access((listed(ResourceType.GROUP),), (Shown("groups", ResourceType.GROUP, "group_id"),)),
+    access=Access((listed("GROUP"),), (Shown("groups", "GROUP", "group_id"),)),
 )
 DESCRIBE_SHARE_GROUP = _call(
     "describeShareGroup",
@@ -177,10 +177,10 @@ DESCRIBE_SHARE_GROUP = _call(
     response=messages.ShareGroupDescription,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND"),
     access=Access(
-        (group(Operation.DESCRIBE),),
+        (group("DESCRIBE"),),
         (
-            Shown("members.subscribed_topic_names", ResourceType.TOPIC),
-            Shown("members.assignment.topic_partitions", ResourceType.TOPIC, "topic"),
+            Shown("members.subscribed_topic_names", "TOPIC"),
+            Shown("members.assignment.topic_partitions", "TOPIC", "topic"),
         ),
     ),
 )
@@ -193,7 +193,7 @@ DELETE_SHARE_GROUP = _call(
     request=messages.InUseQuery,
     status=204,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP"),
-    access=Access((group(Operation.DELETE),), audited=always),
+    access=Access((group("DELETE"),), audited=always),
 )
 RESET_SHARE_GROUP_OFFSETS = _call(
     "resetShareGroupOffsets",
@@ -206,8 +206,8 @@ RESET_SHARE_GROUP_OFFSETS = _call(
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *TOPIC_ERRORS),
     access=Access(
         (
-            group(Operation.ALTER),
-            topics(Operation.READ, lambda _, request: [each.topic for each in request.topics or ()], each=True),
+            group("ALTER"),
+            topics("READ", lambda _, request: [each.topic for each in request.topics or ()], each=True),
         ),
         audited=always,
     ),
@@ -221,5 +221,5 @@ DELETE_SHARE_GROUP_OFFSETS = _call(
     request=messages.InUseQuery,
     status=204,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", *TOPIC_ERRORS),
-    access=Access((group(Operation.ALTER), topic(Operation.READ)), audited=always),
+    access=Access((group("ALTER"), topic("READ")), audited=always),
 )

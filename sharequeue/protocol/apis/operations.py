@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from sharequeue.protocol.access.columns import OPEN, Access, Need, Shown, cluster, listed, topics
-from sharequeue.protocol.access.rights import CLUSTER_NAME, Operation, ResourceType
+from sharequeue.protocol.access.rights import CLUSTER_NAME
 from sharequeue.protocol.errors import TOPIC_ERRORS
 from sharequeue.protocol.messages import reports
 from sharequeue.protocol.messages.operations import Empty, Readiness, ReadinessQuery, ServiceDescription
@@ -27,8 +27,8 @@ LIST_ACTIVITY = Api(
     tag="Reports",
     access=Access(
         shows=(
-            Shown("activity", ResourceType.TOPIC, "topic"),
-            Shown("activity", ResourceType.GROUP, "group_id", unnamed=True),
+            Shown("activity", "TOPIC", "topic"),
+            Shown("activity", "GROUP", "group_id", unnamed=True),
         )
     ),
 )
@@ -45,9 +45,9 @@ LIST_SAMPLES = Api(
     errors=TOPIC_ERRORS,
     access=Access(
         (
-            Need(Operation.DESCRIBE, ResourceType.CLUSTER, _unless_named),
-            Need(Operation.DESCRIBE, ResourceType.GROUP, lambda _, query: (query.group_id,) if query.group_id else ()),
-            topics(Operation.DESCRIBE, lambda _, query: (query.topic,) if query.topic else ()),
+            Need("DESCRIBE", "CLUSTER", _unless_named),
+            Need("DESCRIBE", "GROUP", lambda _, query: (query.group_id,) if query.group_id else ()),
+            topics("DESCRIBE", lambda _, query: (query.topic,) if query.topic else ()),
         )
     ),
 )
@@ -60,7 +60,7 @@ LIST_ATTENTION = Api(
     request=reports.AttentionQuery,
     response=reports.AttentionList,
     tag="Reports",
-    access=Access((listed(ResourceType.GROUP),), (Shown("groups", ResourceType.GROUP, "group_id"),)),
+    access=Access((listed("GROUP"),), (Shown("groups", "GROUP", "group_id"),)),
 )
 ATTENTION_HERE = Api(
     "attentionHere",
@@ -109,5 +109,5 @@ METRICS = _call(
     "GET /metrics",
     "Metrics in Prometheus text form.",
     description="A family writes at most 5,000 series. docs/metrics.md names all of them.",
-    access=Access((cluster(Operation.DESCRIBE),)),
+    access=Access((cluster("DESCRIBE"),)),
 )

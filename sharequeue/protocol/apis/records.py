@@ -6,7 +6,6 @@ from typing import Final
 
 from sharequeue.protocol import bounds, capabilities
 from sharequeue.protocol.access.columns import Access, Need, group, topic, topics
-from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
 from sharequeue.protocol.messages import records as messages
 from sharequeue_http.forms.api import Api
@@ -69,23 +68,21 @@ def _streamed(_: Mapping[str, str], query: messages.StreamQuery) -> Iterable[str
     return query.topic.split(",")
 
 
-UNIQUE_ACCESS: Final = Access(
-    (topic(Operation.WRITE), Need(Operation.DESCRIBE, ResourceType.GROUP, _asked_about)), creates="topic"
-)
+UNIQUE_ACCESS: Final = Access((topic("WRITE"), Need("DESCRIBE", "GROUP", _asked_about)), creates="topic")
 FETCH_ACCESS: Final = Access(
     (
-        group(Operation.READ),
-        topics(Operation.READ, _fetched_together),
-        topics(Operation.READ, _fetched, each=True),
+        group("READ"),
+        topics("READ", _fetched_together),
+        topics("READ", _fetched, each=True),
     ),
     goes_on=_acknowledges,
 )
 ACKNOWLEDGE_ACCESS: Final = Access(
     (
-        group(Operation.READ),
-        topics(Operation.READ, _acknowledged_together),
-        topics(Operation.WRITE, _produced),
-        topics(Operation.READ, _acknowledged, each=True),
+        group("READ"),
+        topics("READ", _acknowledged_together),
+        topics("WRITE", _produced),
+        topics("READ", _acknowledged, each=True),
     ),
     creates=_produced,
     goes_on=lambda request: not request.produce,
@@ -99,7 +96,7 @@ _produces = partial(
     errors=(*TOPIC_ERRORS, *_TRANSACTION_ERRORS, "MESSAGE_TOO_LARGE", "KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"),
     headers=(IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION, _TRANSACTION_ID),
     large=True,
-    access=Access((topic(Operation.WRITE),), creates="topic"),
+    access=Access((topic("WRITE"),), creates="topic"),
     needs=capabilities.in_produce,
 )
 PRODUCE_RECORDS = _produces(
@@ -171,7 +168,7 @@ STREAM_RECORDS = _call(
     headers=(("Last-Event-ID", "the `id` of the last event that the client has, to continue its stream"),),
     unsafe=True,
     streams=True,
-    access=Access((group(Operation.READ), topics(Operation.READ, _streamed))),
+    access=Access((group("READ"), topics("READ", _streamed))),
 )
 ACKNOWLEDGE_RECORDS = _call(
     "acknowledgeRecords",
@@ -208,5 +205,5 @@ READ_RECORDS = _call(
     request=messages.ReadRecordsQuery,
     response=messages.RecordPage,
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
-    access=Access((topic(Operation.READ),)),
+    access=Access((topic("READ"),)),
 )

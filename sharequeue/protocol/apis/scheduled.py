@@ -4,7 +4,6 @@ from functools import partial
 
 from sharequeue.protocol import bounds, capabilities
 from sharequeue.protocol.access.columns import Access, always, listed, topic
-from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.apis.records import IDEMPOTENCY_KEY, IDEMPOTENCY_RETENTION, UNIQUE_ACCESS
 from sharequeue.protocol.errors import TOPIC_ERRORS
 from sharequeue.protocol.messages import scheduled as messages
@@ -12,7 +11,7 @@ from sharequeue_http.forms.api import Api
 
 _call = partial(Api, tag="Scheduled", needs=capabilities.always(capabilities.Capability.SCHEDULED_RECORDS))
 _PATH = "/v1/topics/{topic}/schedules/{name}"
-_CHANGE = Access((topic(Operation.WRITE),), audited=always)
+_CHANGE = Access((topic("WRITE"),), audited=always)
 _ERRORS = (*TOPIC_ERRORS, "RESOURCE_NOT_FOUND")
 
 SCHEDULE_RECORDS = _call(
@@ -38,7 +37,7 @@ LIST_SCHEDULED_RECORDS = _call(
     request=messages.ListScheduledQuery,
     response=messages.ScheduledList,
     errors=TOPIC_ERRORS,
-    access=Access((topic(Operation.READ),)),
+    access=Access((topic("READ"),)),
 )
 LIST_DUE = _call(
     "listDue",
@@ -49,7 +48,7 @@ LIST_DUE = _call(
     request=messages.ListScheduledQuery,
     response=messages.DueList,
     idempotent=True,
-    access=Access((listed(ResourceType.TOPIC, Operation.READ),)),
+    access=Access((listed("TOPIC", "READ"),)),
 )
 CANCEL_SCHEDULED_RECORDS = _call(
     "cancelScheduledRecords",
@@ -60,7 +59,7 @@ CANCEL_SCHEDULED_RECORDS = _call(
     response=messages.CancelledRecords,
     errors=TOPIC_ERRORS,
     idempotent=True,
-    access=Access((topic(Operation.WRITE),), audited=always),
+    access=Access((topic("WRITE"),), audited=always),
 )
 PUT_SCHEDULE = _call(
     "putSchedule",
@@ -73,7 +72,7 @@ PUT_SCHEDULE = _call(
     response=messages.ScheduleSummary,
     errors=(*TOPIC_ERRORS, "MESSAGE_TOO_LARGE"),
     idempotent=True,
-    access=Access((topic(Operation.WRITE),), creates="topic", audited=always),
+    access=Access((topic("WRITE"),), creates="topic", audited=always),
 )
 GET_SCHEDULE = _call(
     "getSchedule",
@@ -82,7 +81,7 @@ GET_SCHEDULE = _call(
     description="The times are those of PostgreSQL's clock.",
     response=messages.ScheduleDescription,
     errors=_ERRORS,
-    access=Access((topic(Operation.READ),)),
+    access=Access((topic("READ"),)),
 )
 UPDATE_SCHEDULE = _call(
     "updateSchedule",
@@ -110,5 +109,5 @@ LIST_SCHEDULES = _call(
     description="It shows times, not records. A topic has at most 1,000 schedules.",
     response=messages.ScheduleList,
     errors=TOPIC_ERRORS,
-    access=Access((topic(Operation.READ),)),
+    access=Access((topic("READ"),)),
 )

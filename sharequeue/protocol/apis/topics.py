@@ -5,7 +5,6 @@ from functools import partial
 
 from sharequeue.protocol import capabilities
 from sharequeue.protocol.access.columns import Access, Shown, always, listed, topic, topics
-from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.errors import TOPIC_ERRORS
 from sharequeue.protocol.messages import topics as messages
 from sharequeue.protocol.messages.compaction import (
@@ -16,7 +15,7 @@ from sharequeue.protocol.messages.compaction import (
 )
 from sharequeue_http.forms.api import Api
 
-_DELETE = Access((topic(Operation.DELETE),), audited=always)
+_DELETE = Access((topic("DELETE"),), audited=always)
 
 _call = partial(Api, tag="Topics")
 CREATE_TOPIC = _call(
@@ -28,7 +27,7 @@ CREATE_TOPIC = _call(
     response=messages.Topic,
     status=201,
     errors=("INVALID_TOPIC_EXCEPTION", "INVALID_PARTITIONS", "INVALID_CONFIG", "TOPIC_ALREADY_EXISTS"),
-    access=Access((topics(Operation.CREATE, lambda _, request: (request.name,)),), audited=always),
+    access=Access((topics("CREATE", lambda _, request: (request.name,)),), audited=always),
     needs=capabilities.in_topic,
 )
 LIST_TOPICS = _call(
@@ -38,7 +37,7 @@ LIST_TOPICS = _call(
     description="Dead-letter topics (`dlq.<group>`) are among them.",
     request=messages.ListTopicsQuery,
     response=messages.TopicList,
-    access=Access((listed(ResourceType.TOPIC),), (Shown("topics", ResourceType.TOPIC, "name"),)),
+    access=Access((listed("TOPIC"),), (Shown("topics", "TOPIC", "name"),)),
 )
 DESCRIBE_TOPIC = _call(
     "describeTopic",
@@ -47,7 +46,7 @@ DESCRIBE_TOPIC = _call(
     description="The offsets are those at the time of the call, whichever gateway answers.",
     response=messages.TopicDescription,
     errors=TOPIC_ERRORS,
-    access=Access((topic(Operation.DESCRIBE),)),
+    access=Access((topic("DESCRIBE"),)),
 )
 UPDATE_TOPIC = _call(
     "updateTopic",
@@ -59,7 +58,7 @@ UPDATE_TOPIC = _call(
     response=messages.Topic,
     errors=(*TOPIC_ERRORS, "INVALID_PARTITIONS", "INVALID_CONFIG"),
     idempotent=True,
-    access=Access((topic(Operation.ALTER),), audited=always),
+    access=Access((topic("ALTER"),), audited=always),
     needs=capabilities.in_topic,
 )
 DELETE_TOPIC = _call(
@@ -92,7 +91,7 @@ LIST_RECORD_BATCHES = _call(
     request=ListRecordBatchesQuery,
     response=RecordBatchList,
     errors=(*TOPIC_ERRORS, "OFFSET_OUT_OF_RANGE"),
-    access=Access((topic(Operation.READ),)),
+    access=Access((topic("READ"),)),
     needs=capabilities.always(capabilities.Capability.REPLACE_RECORD_BATCHES),
 )
 REPLACE_RECORD_BATCHES = _call(

@@ -5,18 +5,17 @@ from functools import partial
 
 from sharequeue.protocol import bounds, capabilities
 from sharequeue.protocol.access.columns import Access, Need, Shown, always, cluster, topics
-from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.messages import transactions as messages
 from sharequeue_http.forms.api import Api
 
 _NAMED = Need(
-    Operation.WRITE,
-    ResourceType.TRANSACTIONAL_ID,
+    "WRITE",
+    "TRANSACTIONAL_ID",
     lambda _, request: () if request.transactional_id is None else (request.transactional_id,),
 )
 _GROUPS_SETTLED = Need(
-    Operation.READ,
-    ResourceType.GROUP,
+    "READ",
+    "GROUP",
     lambda _, request: [each.group_id for each in request.acknowledgements] if request else (),
 )
 
@@ -68,7 +67,7 @@ COMMIT_TRANSACTION = _call(
     idempotent=True,
     check_body=bounds.check_values,
     large=True,
-    access=Access((_GROUPS_SETTLED, topics(Operation.READ, _topics_settled)), goes_on=always),
+    access=Access((_GROUPS_SETTLED, topics("READ", _topics_settled)), goes_on=always),
 )
 ABORT_TRANSACTION = _call(
     "abortTransaction",
@@ -90,7 +89,7 @@ TERMINATE_TRANSACTION = _call(
     response=messages.EndedTransaction,
     errors=_END_ERRORS,
     idempotent=True,
-    access=Access((cluster(Operation.ALTER),), audited=always),
+    access=Access((cluster("ALTER"),), audited=always),
 )
 LIST_TRANSACTIONS = _call(
     "listTransactions",
@@ -110,8 +109,8 @@ DESCRIBE_TRANSACTION = _call(
     errors=("TRANSACTIONAL_ID_NOT_FOUND",),
     access=Access(
         shows=(
-            *(Shown(place, ResourceType.TOPIC, "topic") for place in ("partitions", "blocks", "unapplied")),
-            *(Shown(place, ResourceType.GROUP, "group_id") for place in ("blocks", "unapplied")),
+            *(Shown(place, "TOPIC", "topic") for place in ("partitions", "blocks", "unapplied")),
+            *(Shown(place, "GROUP", "group_id") for place in ("blocks", "unapplied")),
         )
     ),
 )

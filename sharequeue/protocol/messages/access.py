@@ -22,15 +22,15 @@ PrincipalName = Annotated[
 ]
 KeyId = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{16}$", "maxLength": 16})]
 ResourceName = Annotated[fields.PlainText, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
-ResourceTypeName = Annotated[
+ResourceType = Annotated[
     Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"],
     Meta(title="ResourceType", description="The kind of the things that a right covers."),
 ]
-PatternTypeName = Annotated[
+PatternType = Annotated[
     Literal["LITERAL", "PREFIXED"],
     Meta(title="PatternType", description="Whether `resource_name` is a whole name or the beginning of names."),
 ]
-OperationName = Annotated[
+Operation = Annotated[
     Literal["READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "ALTER"],
     Meta(title="Operation", description="What a right allows. READ, WRITE, DELETE and ALTER include DESCRIBE."),
 ]
@@ -131,14 +131,14 @@ class Acl(Struct, kw_only=True, frozen=True):
 
     principal: PrincipalName
     """Who gets the right."""
-    operation: OperationName
+    operation: Operation
     """What the right allows."""
-    resource_type: ResourceTypeName
+    resource_type: ResourceType
     """What kind of thing it covers."""
     resource_name: ResourceName
     """A name, `*` for all names, or the beginning of names if `pattern_type` is `PREFIXED`. Of the cluster:
     `kafka-cluster`."""
-    pattern_type: PatternTypeName = "LITERAL"
+    pattern_type: PatternType = "LITERAL"
     """How `resource_name` is meant."""
 
 
@@ -154,13 +154,13 @@ class ListAclsQuery(Request):
 
     principal: PrincipalName | None = None
     """Only the rights that this one has."""
-    operation: OperationName | None = None
+    operation: Operation | None = None
     """Only rights that allow this."""
-    resource_type: ResourceTypeName | None = None
+    resource_type: ResourceType | None = None
     """Only rights that cover things of this kind."""
     resource_name: ResourceName | None = None
     """Rights with exactly this name; a right that covers the name by another text does not fit."""
-    pattern_type: PatternTypeName | None = None
+    pattern_type: PatternType | None = None
     """Only rights whose names are meant in this way."""
 
 

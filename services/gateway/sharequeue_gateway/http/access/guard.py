@@ -18,8 +18,9 @@ from urllib.parse import unquote
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.access.columns import Access, Need, Shown, names_of
-from sharequeue.protocol.access.rights import ANONYMOUS, Operation, ResourceType
+from sharequeue.protocol.access.rights import ANONYMOUS, Question
 from sharequeue.protocol.errors import ClusterAuthorizationFailed
+from sharequeue.protocol.messages.access import ResourceType
 from sharequeue.protocol.messages.leaders import PRINCIPAL
 from sharequeue_gateway import metrics
 from sharequeue_gateway.access.book import MOST_RECENT, UNKNOWN, AccessBook, KeyHolder
@@ -122,7 +123,7 @@ class AccessGuard:
             raise ClusterAuthorizationFailed(f"{caller.principal} is refused: deciding about the call failed") from None
 
     async def _check_creation(self, principal: str, topic: str) -> None:
-        create = principal, Operation.CREATE, ResourceType.TOPIC, topic
+        create: Question = (principal, "CREATE", "TOPIC", topic)
         if not self._book.rights[create] and await self._metadata.would_create(topic):
             raise refusal(*create)
 
@@ -167,11 +168,10 @@ class AccessGuard:
         if not caller.limited or isinstance(result, Stream):
             return result
         rights, principal = self._book.rights, caller.principal
-        describe = Operation.DESCRIBE
-        partly = [shown for shown in shows if "" not in rights.names(principal, describe, shown.resource_type)[1]]
+        partly = [shown for shown in shows if "" not in rights.names(principal, "DESCRIBE", shown.resource_type)[1]]
 
         def sees(shown: Shown, name: str) -> bool:
-            return rights[principal, describe, shown.resource_type, name]
+            return rights[principal, "DESCRIBE", shown.resource_type, name]
 
         return filtered(result, partly, sees) if partly else result
 
@@ -230,9 +230,7 @@ def _count(api: Api, path: Mapping[str, str], request: Any) -> None:
     need: Need
     for need in api.access.needs:
         names.setdefault(need.resource_type, []).extend(map(quoted, names_of(need.names, path, request)))
-    topics, groups = (
-        sorted(set(names.get(kind, ())))[:_NAMES_LOGGED] for kind in (ResourceType.TOPIC, ResourceType.GROUP)
-    )
+    topics, groups = (sorted(set(names.get(kind, ())))[:_NAMES_LOGGED] for kind in ("TOPIC", "GROUP"))
     ANONYMOUS_CALLS.note(
         (api.operation_id, *topics, None, *groups), operation=api.operation_id, topics=topics, groups=groups
     )

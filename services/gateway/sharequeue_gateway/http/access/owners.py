@@ -8,7 +8,8 @@ import hashlib
 from functools import lru_cache
 from typing import Final
 
-from sharequeue.protocol.access.rights import ANONYMOUS, CLUSTER_NAME, Operation, ResourceType
+from sharequeue.protocol.access.rights import ANONYMOUS, CLUSTER_NAME
+from sharequeue.protocol.messages.access import Operation
 from sharequeue_gateway.access.book import MOST_RECENT, AccessBook
 from sharequeue_gateway.producing.producer import Prepared, key_of
 from sharequeue_gateway.record_log.log import IdempotencyKey
@@ -29,16 +30,16 @@ class Owners:
 
     def of(self, principal: str) -> Owner:
         """Whose transactions a caller may use. `principal`: as `Caller.principal`."""
-        return self._owner(principal, Operation.WRITE)
+        return self._owner(principal, "WRITE")
 
     def seen(self, principal: str) -> str:
         """Patterns of the transactions that a caller may describe."""
-        return self._owner(principal, Operation.DESCRIBE).patterns
+        return self._owner(principal, "DESCRIBE").patterns
 
     def listed(self, principal: str) -> str:
         """Patterns of those that its lists show. The id of one that began without a principal is shown to nobody who
         did not begin it, since it may be used by each caller that knows it."""
-        return self._owner(principal, Operation.DESCRIBE, of_nobody=False).patterns
+        return self._owner(principal, "DESCRIBE", of_nobody=False).patterns
 
     def key_of(self, call: Call, prepared: Prepared, body: bytes) -> IdempotencyKey | None:
         """The idempotency key of a request that produces; None: it has none. Raises: InvalidRequest."""
@@ -54,7 +55,7 @@ class Owners:
         if principal == ANONYMOUS:
             return _ANONYMOUS
         rights = self._book.rights
-        if operation is Operation.DESCRIBE and rights[principal, operation, ResourceType.CLUSTER, CLUSTER_NAME]:
+        if operation == "DESCRIBE" and rights[principal, operation, "CLUSTER", CLUSTER_NAME]:
             return ANYBODY
-        names, prefixes = rights.names(principal, operation, ResourceType.TRANSACTIONAL_ID)
+        names, prefixes = rights.names(principal, operation, "TRANSACTIONAL_ID")
         return owner_of(principal, names, prefixes, of_nobody=of_nobody)

@@ -5,13 +5,13 @@ from typing import Final
 
 from msgspec import structs
 
-from sharequeue.protocol.access.rights import Operation, ResourceType
 from sharequeue.protocol.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
+from sharequeue.protocol.messages.access import Operation, ResourceType
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue_gateway.delivery.acknowledging import failed
@@ -19,10 +19,10 @@ from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.forms.mistakes import quoted
 
 _FAILED: Final[Mapping[ResourceType, type[ApiError]]] = {
-    ResourceType.TOPIC: TopicAuthorizationFailed,
-    ResourceType.GROUP: GroupAuthorizationFailed,
-    ResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
-    ResourceType.CLUSTER: ClusterAuthorizationFailed,
+    "TOPIC": TopicAuthorizationFailed,
+    "GROUP": GroupAuthorizationFailed,
+    "TRANSACTIONAL_ID": TransactionalIdAuthorizationFailed,
+    "CLUSTER": ClusterAuthorizationFailed,
 }
 
 
