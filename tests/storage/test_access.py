@@ -48,19 +48,19 @@ def now_ms() -> int:
 
 
 async def create(coordinator: GroupCoordinator, principal: str = "User:a", **members: Any) -> CreatedKey:
-    created: CreatedKey = await coordinator.access.change(
+    created: CreatedKey = await coordinator.metadata.change(
         access_store.create_key, CreateKeyRequest(principal=principal, **members)
     )
     return created
 
 
 async def described(coordinator: GroupCoordinator) -> AccessResponse:
-    found: AccessResponse = await coordinator.access.read(access_store.read_all)
+    found: AccessResponse = await coordinator.metadata.read(access_store.read_all)
     return found
 
 
 async def listed(coordinator: GroupCoordinator) -> dict[str, KeyDescription]:
-    page = await coordinator.access.read(access_store.list_keys, ListKeysQuery())
+    page = await coordinator.metadata.read(access_store.list_keys, ListKeysQuery())
     return {key.key_id: key for key in page.keys}
 
 
@@ -90,20 +90,20 @@ async def test_a_key_is_stored_as_its_digest_alone(database_url: str) -> None:
 async def test_a_revoked_or_ended_key_is_listed_and_does_not_hold(database_url: str) -> None:
     async with running(database_url) as coordinator, session(database_url) as connection:
         revoked, ended, held = [await create(coordinator, expires_at_ms=now_ms() + DAY_MS) for _ in range(3)]
-        first = await coordinator.access.change(access_store.revoke_key, revoked.key_id)
+        first = await coordinator.metadata.change(access_store.revoke_key, revoked.key_id)
         before = (await described(coordinator)).revision
-        assert await coordinator.access.change(access_store.revoke_key, revoked.key_id) == first
+        assert await coordinator.metadata.change(access_store.revoke_key, revoked.key_id) == first
         assert (await described(coordinator)).revision == before, "nothing changed"
         await connection.execute("UPDATE groups.access_keys SET expires_at_ms = 1 WHERE key_id = $1", ended.key_id)
         assert [key.key_id for key in (await described(coordinator)).keys] == [held.key_id]
         assert set(await listed(coordinator)) == {revoked.key_id, ended.key_id, held.key_id}
         for unknown in ("0123456789abcdef", "\x00"):
             with pytest.raises(ResourceNotFound):
-                await coordinator.access.change(access_store.revoke_key, unknown)
+                await coordinator.metadata.change(access_store.revoke_key, unknown)
             with pytest.raises(ResourceNotFound):
-                await coordinator.access.change(access_store.rotate_key, unknown, RotateKeyRequest())
+                await coordinator.metadata.change(access_store.rotate_key, unknown, RotateKeyRequest())
         with pytest.raises(ResourceNotFound) as refused:
-            await coordinator.access.change(access_store.revoke_key, held.key)
+            await coordinator.metadata.change(access_store.revoke_key, held.key)
         assert held.key.split("_")[2] not in refused.value.detail
 
 
@@ -111,18 +111,18 @@ async def test_both_keys_hold_while_a_rotation_overlaps(database_url: str) -> No
     async with running(database_url) as coordinator, session(database_url) as connection:
         old = await create(coordinator, "User:job", description="nightly")
         rotate = RotateKeyRequest(overlap_ms=3_600_000)
-        new = await coordinator.access.change(access_store.rotate_key, old.key_id, rotate)
+        new = await coordinator.metadata.change(access_store.rotate_key, old.key_id, rotate)
         keys = {key.key_id: key for key in (await described(coordinator)).keys}
         assert {key.principal for key in keys.values()} == {"User:job"}
         assert keys[new.key_id].expires_at_ms is None
         assert 0 < (keys[old.key_id].expires_at_ms or 0) - now_ms() <= 3_600_000
         assert (await listed(coordinator))[new.key_id].description == "nightly"
         longer = RotateKeyRequest(overlap_ms=DAY_MS)
-        await coordinator.access.change(access_store.rotate_key, old.key_id, longer)
+        await coordinator.metadata.change(access_store.rotate_key, old.key_id, longer)
         assert (await listed(coordinator))[old.key_id].expires_at_ms == keys[old.key_id].expires_at_ms, "never later"
         await connection.execute("UPDATE groups.access_keys SET expires_at_ms = 1 WHERE key_id = $1", old.key_id)
         with pytest.raises(ResourceNotFound):
-            await coordinator.access.change(access_store.rotate_key, old.key_id, longer)
+            await coordinator.metadata.change(access_store.rotate_key, old.key_id, longer)
 
 
 async def test_a_refused_rotation_leaves_the_old_key_as_it_was(database_url: str) -> None:
@@ -131,7 +131,7 @@ async def test_a_refused_rotation_leaves_the_old_key_as_it_was(database_url: str
         before = await described(coordinator)
         past = RotateKeyRequest(overlap_ms=0, expires_at_ms=1)
         with pytest.raises(InvalidRequest):
-            await coordinator.access.change(access_store.rotate_key, old.key_id, past)
+            await coordinator.metadata.change(access_store.rotate_key, old.key_id, past)
         assert await described(coordinator) == before
 
 
@@ -139,13 +139,13 @@ async def test_keys_made_before_a_time_are_revoked(database_url: str) -> None:
     async with running(database_url) as coordinator, session(database_url) as connection:
         early, late = [await create(coordinator) for _ in range(2)]
         await connection.execute("UPDATE groups.access_keys SET created_at_ms = 1000 WHERE key_id = $1", early.key_id)
-        assert await coordinator.access.change(
+        assert await coordinator.metadata.change(
             access_store.revoke_keys, RevokeKeysRequest(made_before_ms=1000)
         ) == RevokedKeys(revoked_count=0)
-        assert await coordinator.access.change(
+        assert await coordinator.metadata.change(
             access_store.revoke_keys, RevokeKeysRequest(made_before_ms=1001)
         ) == RevokedKeys(revoked_count=1)
-        assert await coordinator.access.change(
+        assert await coordinator.metadata.change(
             access_store.revoke_keys, RevokeKeysRequest(made_before_ms=1001)
         ) == RevokedKeys(revoked_count=0)
         assert [key.key_id for key in (await described(coordinator)).keys] == [late.key_id]
@@ -169,7 +169,7 @@ async def test_keys_are_bounded_and_those_that_ended_do_not_count(
         outcomes = await asyncio.gather(*(create(coordinator) for _ in range(5)), return_exceptions=True)
         made = [created for created in outcomes if isinstance(created, CreatedKey)]
         assert (len(made), [type(other) for other in outcomes if other not in made]) == (3, [Throttled] * 2)
-        await coordinator.access.change(access_store.revoke_key, made[0].key_id)
+        await coordinator.metadata.change(access_store.revoke_key, made[0].key_id)
         await create(coordinator)
 
 
@@ -177,10 +177,10 @@ async def test_a_key_is_removed_thirty_days_after_its_end(database_url: str) -> 
     async with running(database_url) as coordinator, session(database_url) as connection:
         key = make_key(b"12345678", bytes(32))
         request = CreateKeyRequest(principal="User:admin")
-        await coordinator.access.change(access_store.store_key, key, request)
+        await coordinator.metadata.change(access_store.store_key, key, request)
         old, recent, held = [(await create(coordinator)).key_id for _ in range(3)]
         for key_id in (old, recent, key.key_id):
-            await coordinator.access.change(access_store.revoke_key, key_id)
+            await coordinator.metadata.change(access_store.revoke_key, key_id)
         await connection.execute(
             "UPDATE groups.access_keys SET revoked_at_ms = revoked_at_ms - $1 WHERE key_id != $2",
             30 * DAY_MS + 1,
@@ -188,7 +188,7 @@ async def test_a_key_is_removed_thirty_days_after_its_end(database_url: str) -> 
         )
         new = (await create(coordinator)).key_id
         assert set(await listed(coordinator)) == {recent, held, new, key.key_id}
-        stored = await coordinator.access.change(access_store.store_key, key, request)
+        stored = await coordinator.metadata.change(access_store.store_key, key, request)
         assert stored.revoked_at_ms is not None, "a key from the environment does not come back"
 
 
@@ -196,11 +196,11 @@ async def test_a_key_from_the_environment_is_stored_once(database_url: str) -> N
     async with running(database_url) as coordinator:
         key = make_key(b"12345678", bytes(32))
         request = CreateKeyRequest(principal="User:admin")
-        stored = [await coordinator.access.change(access_store.store_key, key, request) for _ in range(2)]
+        stored = [await coordinator.metadata.change(access_store.store_key, key, request) for _ in range(2)]
         assert stored[0] == stored[1]
         for other, principal in ((key, "User:other"), (make_key(b"12345678", b"1" * 32), "User:admin")):
             with pytest.raises(InvalidRequest, match=r"the id 3132333435363738 belongs to another key"):
-                await coordinator.access.change(access_store.store_key, other, CreateKeyRequest(principal=principal))
+                await coordinator.metadata.change(access_store.store_key, other, CreateKeyRequest(principal=principal))
         assert len(await listed(coordinator)) == 1
 
 
@@ -210,13 +210,13 @@ async def test_keys_are_listed_by_pages_and_by_principal(database_url: str) -> N
         read: list[str] = []
         query = ListKeysQuery(page_size=2)
         while True:
-            page = await coordinator.access.read(access_store.list_keys, query)
+            page = await coordinator.metadata.read(access_store.list_keys, query)
             read += [key.key_id for key in page.keys]
             if page.next_page_token is None:
                 break
             query.page_token = page.next_page_token
         assert read == made
-        of_one = await coordinator.access.read(access_store.list_keys, ListKeysQuery(principal="User:1"))
+        of_one = await coordinator.metadata.read(access_store.list_keys, ListKeysQuery(principal="User:1"))
         assert [key.principal for key in of_one.keys] == ["User:1"] * 2
 
 
@@ -226,11 +226,13 @@ async def test_a_use_never_lowers_a_time_and_changes_no_revision(database_url: s
         before = (await described(coordinator)).revision
         ended_ms = now_ms() - 60_000
         for used_at_ms in (ended_ms, ended_ms - 1000, ended_ms - 1):
-            await coordinator.access.change(
+            await coordinator.metadata.change(
                 access_store.note_uses, KeyUsesRequest(used_at_ms={key_id: used_at_ms, "no such key": 1})
             )
         assert (await listed(coordinator))[key_id].last_used_at_ms == ended_ms
-        await coordinator.access.change(access_store.note_uses, KeyUsesRequest(used_at_ms={key_id: now_ms() + DAY_MS}))
+        await coordinator.metadata.change(
+            access_store.note_uses, KeyUsesRequest(used_at_ms={key_id: now_ms() + DAY_MS})
+        )
         assert ended_ms < ((await listed(coordinator))[key_id].last_used_at_ms or 0) < now_ms() + 60_000
         assert (await described(coordinator)).revision == before
 
@@ -241,21 +243,21 @@ async def test_a_use_never_lowers_a_time_and_changes_no_revision(database_url: s
 async def test_rights_are_added_and_removed_once(database_url: str) -> None:
     async with running(database_url) as coordinator:
         wanted = [a_right(), a_right("o", pattern_type="PREFIXED"), a_right(principal="User:b"), a_right()]
-        assert await coordinator.access.change(access_store.add_acls, AddAclsRequest(acls=wanted)) == AclList(
+        assert await coordinator.metadata.change(access_store.add_acls, AddAclsRequest(acls=wanted)) == AclList(
             acls=wanted
         )
         before = await described(coordinator)
         assert {*map(repr, before.acls)} == {*map(repr, wanted)}
-        await coordinator.access.change(access_store.add_acls, AddAclsRequest(acls=wanted[:1]))
+        await coordinator.metadata.change(access_store.add_acls, AddAclsRequest(acls=wanted[:1]))
         assert (await described(coordinator)).revision == before.revision, "nothing changed"
         of_a = ListAclsQuery(principal="User:a", resource_name="orders")
-        assert await coordinator.access.read(access_store.acls, of_a) == AclList(acls=[a_right()])
-        assert await coordinator.access.change(access_store.remove_acls, of_a) == AclList(acls=[a_right()])
-        assert await coordinator.access.change(access_store.remove_acls, of_a) == AclList(acls=[])
+        assert await coordinator.metadata.read(access_store.acls, of_a) == AclList(acls=[a_right()])
+        assert await coordinator.metadata.change(access_store.remove_acls, of_a) == AclList(acls=[a_right()])
+        assert await coordinator.metadata.change(access_store.remove_acls, of_a) == AclList(acls=[])
         after = await described(coordinator)
         assert (len(after.acls), after.revision > before.revision) == (2, True)
         with pytest.raises(InvalidRequest):
-            await coordinator.access.change(access_store.remove_acls, ListAclsQuery())
+            await coordinator.metadata.change(access_store.remove_acls, ListAclsQuery())
         assert await described(coordinator) == after
 
 
@@ -264,12 +266,12 @@ async def test_rights_are_bounded_and_a_refused_call_adds_none(
 ) -> None:
     monkeypatch.setattr(access_store, "MAX_RIGHTS", 3)
     async with running(database_url) as coordinator:
-        await coordinator.access.change(access_store.add_acls, AddAclsRequest(acls=[a_right("a"), a_right("b")]))
+        await coordinator.metadata.change(access_store.add_acls, AddAclsRequest(acls=[a_right("a"), a_right("b")]))
         before = await described(coordinator)
         with pytest.raises(Throttled):
-            await coordinator.access.change(access_store.add_acls, AddAclsRequest(acls=[a_right("c"), a_right("d")]))
+            await coordinator.metadata.change(access_store.add_acls, AddAclsRequest(acls=[a_right("c"), a_right("d")]))
         assert await described(coordinator) == before
-        await coordinator.access.change(access_store.add_acls, AddAclsRequest(acls=[a_right("a"), a_right("c")]))
+        await coordinator.metadata.change(access_store.add_acls, AddAclsRequest(acls=[a_right("a"), a_right("c")]))
 
 
 @pytest.mark.parametrize(
@@ -289,7 +291,7 @@ async def test_a_right_of_something_that_cannot_be_is_refused(
 ) -> None:
     async with running(module_database) as coordinator:
         with pytest.raises(refusal):
-            await coordinator.access.change(
+            await coordinator.metadata.change(
                 access_store.add_acls, AddAclsRequest(acls=[a_right("good"), a_right(**members)])
             )
         assert not (await described(coordinator)).acls
@@ -308,7 +310,7 @@ async def test_every_name_and_the_beginning_of_one_are_taken(database_url: str) 
         a_right("*", resource_type="CLUSTER", operation="CREATE"),
     ]
     async with running(database_url) as coordinator:
-        await coordinator.access.change(access_store.add_acls, AddAclsRequest(acls=wanted))
+        await coordinator.metadata.change(access_store.add_acls, AddAclsRequest(acls=wanted))
         assert len((await described(coordinator)).acls) == len(wanted)
 
 
@@ -347,7 +349,7 @@ async def test_two_changes_at_a_time_follow_one_another(database_url: str) -> No
             async with connection.transaction():
                 await access_store.add_acls(connection, AddAclsRequest(acls=[a_right()]))
                 other = asyncio.create_task(
-                    coordinator.access.change(access_store.add_acls, AddAclsRequest(acls=[a_right()]))
+                    coordinator.metadata.change(access_store.add_acls, AddAclsRequest(acls=[a_right()]))
                 )
                 while not await watching.fetchval(  # noqa: ASYNC110 - what is waited for happens in PostgreSQL
                     "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))", pid
@@ -371,7 +373,7 @@ async def test_a_revision_that_gateways_know_is_not_given_again_after_a_restore(
         assert after.access > known
         assert (await described(coordinator)).keys == []
         with pytest.raises(ResourceNotFound):
-            await coordinator.access.change(access_store.revoke_key, created.key_id)
+            await coordinator.metadata.change(access_store.revoke_key, created.key_id)
 
 
 async def test_a_change_after_a_restore_that_nobody_saw_has_a_new_revision(database_url: str) -> None:
@@ -400,7 +402,7 @@ async def test_a_paused_owner_changes_no_keys_and_no_rights(database_url: str) -
                 (access_store.note_uses, KeyUsesRequest(used_at_ms={key_id: now_ms()})),
             ):
                 with pytest.raises(NotCoordinator):
-                    await old.access.change(function, argument)
+                    await old.metadata.change(function, argument)
             assert await described(new) == before
             assert (await listed(new))[key_id].last_used_at_ms is None
 

@@ -20,7 +20,6 @@ from sharequeue_coordinator.groups.members import Members
 from sharequeue_coordinator.groups.registry import GroupRegistry
 from sharequeue_coordinator.groups.share_states import ShareStates
 from sharequeue_coordinator.groups.totals import Totals
-from sharequeue_coordinator.metadata.access import AccessAdmin
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.topic_admin import TopicAdmin
 from sharequeue_coordinator.settings import Settings
@@ -55,7 +54,6 @@ class GroupCoordinator:
         self.metadata = Metadata(database, clock, settings, topic_gone=self._forget_topic)
         rooms = TopicAdmin if kafka is None else _topics_in(kafka, settings.kafka_topics)
         self.topics: TopicAdmin = rooms(database, self.metadata, share_coordinators, settings)
-        self.access = AccessAdmin(database, self.metadata)
         totals = Totals(settings.max_groups, settings.max_share_partitions)
         self.groups = GroupRegistry(database, self.metadata, clock, group_configs(service), settings, totals)
         self.states = states = ShareStates(share_coordinators)

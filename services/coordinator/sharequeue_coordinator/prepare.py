@@ -78,7 +78,7 @@ async def prepare(settings: Settings) -> Service:
         *TopicsApi(coordinator).calls(),
         *GroupsApi(coordinator).calls(),
         *MetadataApi(coordinator).calls(),
-        *access_calls(coordinator.access),
+        *access_calls(coordinator),
     ):
         serve(app, api, handler, cluster_token=settings.cluster_token, protect=True)
     serve_shards(app, ownership, cluster_token=settings.cluster_token)

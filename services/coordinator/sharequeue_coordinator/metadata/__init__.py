@@ -10,7 +10,7 @@ One instance of the group coordinator owns this, the owner of the cluster's shar
 
     a topic       absent ─create─▶ present ─delete─▶ deleting ─▶ records removed ─▶ state deleted ─▶ absent
                                                      (answered here; the rest is resumed after a crash)
-    access        keys and rights: they are not kept in memory here, but the revision that each change raises
+    access        the revision of keys and rights; they themselves are not kept in memory here
     generations   a gateway joins, leaves or is silent for its lease: the set of gateways gets the next number
 
 Called by `groups/`, which reads topics here, and by `http/`. Topic rules (`topic_rules.py`) are pure.

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from sharequeue import access_store
 from sharequeue.clock import Clock
@@ -124,6 +125,17 @@ class Metadata:
                         raise CoordinatorLoadInProgress("PostgreSQL was started again; try again in a moment")
                     self._led = fence
         return fence
+
+    async def read(self, function: Any, *arguments: Any) -> Any:
+        await self.lead()
+        return await self._query(function, *arguments)
+
+    async def change(self, function: Any, *arguments: Any) -> Any:
+        """Run a function of a store in a transaction under the fence. Raises: what it does; StorageError: its outcome
+        may be unknown."""
+        changed = await self._query(store.fenced, await self.lead(), function, *arguments)
+        self.look()
+        return changed
 
     def forget(self) -> None:
         """PostgreSQL was started again, and may have come back older: the next use of anything reads it again."""

@@ -122,6 +122,13 @@ async def remove_topic(connection: Connection, fence: Fence, topic_id: str) -> N
         await connection.execute("DELETE FROM groups.topics WHERE topic_id = $1", topic_id)
 
 
+async def fenced(connection: Connection, fence: Fence, function: Any, *arguments: Any) -> Any:
+    """Run a function of another store in a transaction under a fence."""
+    async with connection.transaction():
+        await connection.execute("SELECT groups.held($1, $2)", *fence)
+        return await function(connection, *arguments)
+
+
 async def next_leader_epoch(connection: Connection, above: int = 0) -> tuple[int, bool]:
     """The next epoch, and whether others were skipped, so that it lies above a given one. An epoch never goes back.
 
