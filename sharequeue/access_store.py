@@ -75,10 +75,7 @@ def new_key() -> Key:
 async def create_key(connection: Connection, request: messages.CreateKeyRequest) -> messages.CreatedKey:
     """Make and store a key. Raises: InvalidRequest: it has ended already; Throttled: MAX_KEYS hold."""
     key = new_key()
-    await _insert_key(connection, key, request, from_environment=False)
-    return messages.CreatedKey(
-        key=key.text, key_id=key.key_id, principal=request.principal, expires_at_ms=request.expires_at_ms
-    )
+    return messages.CreatedKey(key=key.text, **await _insert_key(connection, key, request, from_environment=False))
 
 
 async def store_key(connection: Connection, key: Key, request: messages.CreateKeyRequest) -> messages.KeyDescription:

@@ -69,17 +69,11 @@ class KeyDescription(Response):
     """The last use, exact to ten minutes; absent: none is known."""
 
 
-class CreatedKey(Response):
+class CreatedKey(KeyDescription, kw_only=True):
     """A key that was just made. Its text is not stored and cannot be shown again."""
 
     key: str
     """The key. Send it as `Authorization: Bearer <key>`."""
-    key_id: KeyId
-    """The id of the key, by which it is revoked."""
-    principal: str
-    """Whom the key names."""
-    expires_at_ms: fields.TimestampMs | None = None
-    """When the key ends; absent: it holds until it is revoked."""
 
 
 class ListKeysQuery(Request):
