@@ -31,32 +31,26 @@ class Ceiling:
         self._wanting = ("", 0.0)
 
     def check(self, principal: str, used: int, refusal: type[ApiError] = Throttled, *, size: int = 1) -> None:
-        """Check whether a caller gets more. `used`: of the pool, by all. Raises: `refusal`."""
-        if (excess := self.excess(principal, size)) is not None:
-            raise refusal(excess, limit=self._each)
+        """Check whether a caller gets more; one that has nothing gets something. `used`: of the pool, by all.
+
+        Raises: `refusal`.
+        """
+        mine = self._had.get(principal, 0)
+        if mine and mine + size > self._each and self._used_beside(principal, mine):
+            raise refusal(
+                f"{principal} has {mine} {self._what}; while others use them, one principal has {self._each} at this"
+                " gateway (principal_percent): try again in a moment",
+                limit=self._each,
+            )
         if used + size > self.most:
-            self.want(principal)
+            self._wanting = principal, self._now_s() + WANTED_S
             raise refusal(
                 f"this gateway takes at most {self.most} {self._what}: try again in a moment", limit=self.most
             )
 
-    def excess(self, principal: str, size: int = 1) -> str | None:
-        """Return why a caller gets no more; None: its ceiling does not keep it. One that has nothing gets something."""
-        mine = self._had.get(principal, 0)
-        if not mine or mine + size <= self._each or not self._used_beside(principal, mine):
-            return None
-        return (
-            f"{principal} has {mine} {self._what}; while others use them, one principal has {self._each} at this gateway"
-            " (principal_percent): try again in a moment"
-        )
-
     def _used_beside(self, principal: str, mine: int) -> bool:
         wanting, until_s = self._wanting
         return self._all > mine or (wanting not in ("", principal) and self._now_s() < until_s)
-
-    def want(self, principal: str) -> None:
-        """A caller is refused, because the pool is full."""
-        self._wanting = principal, self._now_s() + WANTED_S
 
     def take(self, principal: str, size: int = 1) -> None:
         if principal and size:

@@ -88,4 +88,4 @@ def test_what_had_nothing_gives_nothing_back() -> None:
     ceiling.give("User:a", 0)
     ceiling.take("User:a", 2)
     ceiling.give("User:a", 2)
-    assert ceiling.excess("User:a", 10) is None
+    ceiling.check("User:a", 0, size=10)
