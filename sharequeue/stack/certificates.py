@@ -5,53 +5,42 @@ stack alone."""
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from sharequeue_http.origins import Authority
 
-AUTHORITY_DAYS: Final = 3650
-CERTIFICATE_DAYS: Final = 397
-"""Some clients take none that holds for longer."""
-NEW_KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-
-EXTENSIONS: Final = (
-    "basicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
-)
+NEW_KEY: Final = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+OF_SERVICES: Final = """basicConstraints=CA:FALSE
+extendedKeyUsage=serverAuth
+subjectKeyIdentifier=hash
+authorityKeyIdentifier=keyid
+subjectAltName="""
 
 
-class Certificates(NamedTuple):
-    """Files in PEM. `ca`: for clients."""
+def make_certificates(folder: Path, hosts: Iterable[str]) -> dict[str, str]:
+    """Make an authority, if there is none, and a certificate for these addresses and names. Some clients take none that
+    holds for more than 397 days.
 
-    ca: Path
-    certificate: Path
-    key: Path
-
-
-def make_certificates(folder: Path, hosts: Iterable[str]) -> Certificates:
-    """Make what is missing of an authority, and a certificate for these addresses and names.
-
-    Raises: OSError: the text says why.
+    Returns: the settings of the services; `CA_FILE` is for clients, too. Raises: OSError: the text says why.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
-    ca, ca_key, request, extensions = (folder / name for name in ("ca.pem", "ca.key.pem", "tls.csr", "tls.ext"))
-    made = Certificates(ca, folder / "tls.pem", folder / "tls.key.pem")
-    if not ca.exists():
-        new = folder / "ca.partial"
-        days, subject = ("-days", str(AUTHORITY_DAYS)), ("-subj", "/CN=sharequeue up")
-        usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
-        _openssl("req", "-x509", *NEW_KEY, *days, *subject, *usage, "-keyout", ca_key, "-out", new)
-        new.rename(ca)
-    _openssl("req", *NEW_KEY, "-subj", "/CN=sharequeue", "-keyout", made.key, "-out", request)
+    if not (folder / "ca.pem").exists():
+        may = "-days 3650 -addext keyUsage=critical,keyCertSign,cRLSign"
+        _openssl(folder, f"req -x509 {NEW_KEY} -subj /CN=sharequeue-up {may} -keyout ca.key.pem -out ca.partial")
+        (folder / "ca.partial").rename(folder / "ca.pem")
     names = ",".join(f"{'IP' if Authority(host, None).is_address() else 'DNS'}:{host}" for host in dict.fromkeys(hosts))
-    extensions.write_text(f"{EXTENSIONS}subjectAltName={names}\n")
-    signed = ("-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", str(CERTIFICATE_DAYS), "-extfile", extensions)
-    _openssl("x509", "-req", "-in", request, *signed, "-out", made.certificate)
-    return made
+    (folder / "tls.ext").write_text(f"{OF_SERVICES}{names}\n")
+    _openssl(folder, f"req {NEW_KEY} -subj /CN=sharequeue -keyout tls.key.pem -out tls.csr")
+    signed = "-CA ca.pem -CAkey ca.key.pem -CAcreateserial -days 397 -extfile tls.ext"
+    _openssl(folder, f"x509 -req -in tls.csr {signed} -out tls.pem")
+    files = {"TLS_CERTIFICATE_FILE": "tls.pem", "TLS_KEY_FILE": "tls.key.pem", "CA_FILE": "ca.pem"}
+    return {setting: str(folder / file) for setting, file in files.items()}
 
 
-def _openssl(*arguments: str | Path) -> None:
+def _openssl(folder: Path, arguments: str) -> None:
+    command = ["openssl", *arguments.split()]
     try:
-        subprocess.run(["openssl", *arguments], check=True, capture_output=True, stdin=subprocess.DEVNULL, umask=0o077)
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, stdin=subprocess.DEVNULL, umask=0o077)
     except FileNotFoundError:
         raise OSError("--secure needs the program `openssl`, which is not on the PATH: install it") from None
     except subprocess.CalledProcessError as fault:

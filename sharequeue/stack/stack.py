@@ -360,12 +360,7 @@ class Stack:
         given = [self._given(kind, "HOST") for kind in KINDS.values()]
         given += self._given(KINDS["gateway"], "ALLOW_HOSTS").replace(" ", "").split(",")
         hosts = ("127.0.0.1", "::1", "localhost", socket.gethostname(), *filter(None, given))
-        made = make_certificates(self.ca.parent, hosts)
-        return {
-            "TLS_CERTIFICATE_FILE": str(made.certificate),
-            "TLS_KEY_FILE": str(made.key),
-            "CA_FILE": str(made.ca),
-        }
+        return make_certificates(self.ca.parent, hosts)
 
     def _wait_until_ready(self) -> None:
         tries = Tries(PART_READY, READY_SECONDS)

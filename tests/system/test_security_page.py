@@ -87,14 +87,15 @@ def test_an_authority_outlives_a_start_and_names_what_it_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = make_certificates(tmp_path / "tls", ["127.0.0.1", "localhost"])
-    authority, certificate = first.ca.read_bytes(), first.certificate.read_bytes()
+    authority, made = Path(first["CA_FILE"]), Path(first["TLS_CERTIFICATE_FILE"])
+    before = authority.read_bytes(), made.read_bytes()
     second = make_certificates(tmp_path / "tls", ["::1", "queue.example.org", "::1"])
     assert second == first
-    assert second.ca.read_bytes() == authority
-    assert second.certificate.read_bytes() != certificate
+    assert authority.read_bytes() == before[0]
+    assert made.read_bytes() != before[1]
     for name, right in (("queue.example.org", True), ("localhost", False)):
-        check = ["openssl", "verify", "-x509_strict", "-verify_hostname", name, "-CAfile", second.ca]
-        checked = subprocess.run([*check, second.certificate], capture_output=True, check=False)
+        check = ["openssl", "verify", "-x509_strict", "-verify_hostname", name, "-CAfile", authority]
+        checked = subprocess.run([*check, made], capture_output=True, check=False)
         assert (checked.returncode == 0) == right, checked
     for file in (tmp_path / "tls").glob("*.key.pem"):
         assert file.stat().st_mode & 0o077 == 0
