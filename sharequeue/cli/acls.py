@@ -46,12 +46,14 @@ def _combined(options: Mapping[str, Any], also: Sequence[Mapping[Any, Sequence[s
 
     `also`: the operations that an option stands for, by the type of the resource.
     """
-    resources: list[Any] = [(kind, name) for option, kind in NAMED.items() for name in options[option]]
-    resources += [("CLUSTER", CLUSTER_NAME)] * options["cluster"]
+    pattern = options["pattern"]
+    resources: list[Any] = [(kind, name, pattern) for option, kind in NAMED.items() for name in options[option]]
+    resources += [("CLUSTER", CLUSTER_NAME, "LITERAL")] * options["cluster"]
     combined = [
-        (principal, operation, kind, name, options["pattern"])
-        for principal, (kind, name) in itertools.product(options["principals"] or (None,), resources or [(None, None)])
-        for operation in (*options["operations"], *(each for words in also for each in words.get(kind, ()))) or (None,)
+        (principal, operation, *resource)
+        for principal in options["principals"] or (None,)
+        for resource in resources or [(None, None, pattern)]
+        for operation in (*options["operations"], *(each for of in also for each in of.get(resource[0], ()))) or (None,)
     ]
     return [
         {member: value for member, value in zip(Acl.__struct_fields__, values, strict=True) if value is not None}
@@ -74,9 +76,6 @@ async def add(producer: bool, consumer: bool, place: Place, **options: Any) -> N
             " --cluster"
         )
     wanted = [acl for acl in _combined(options, also) if "operation" in acl]
-    for acl in wanted:
-        if acl["resource_type"] == "CLUSTER":
-            acl["pattern_type"] = "LITERAL"
     added: AclList = await place.call(apis.ADD_ACLS, message(AddAclsRequest, acls=wanted))
     _show(place, added.acls, "Adding ACLs")
 
