@@ -14,7 +14,7 @@ WANTED_S: Final = 10.0
 
 
 class Ceiling:
-    """The uses of one pool, by caller. A caller without a name is neither counted nor bounded.
+    """The uses of one pool, by caller. A caller without a name has no ceiling. `used`: what all have taken.
 
     Args:
         most: the size of the pool. percent: the part of each caller. what: its uses, in words, and the setting's name.
@@ -28,13 +28,17 @@ class Ceiling:
         self._now_s = now_s
         self._had: dict[str, int] = {}
         self._all = 0
+        """Of callers with a name."""
+        self.used = 0
         self._wanting = ("", 0.0)
 
     def check(self, principal: str, used: int, refusal: type[ApiError] = Throttled, *, size: int = 1) -> None:
-        """Check whether a caller gets more; one that has nothing gets something. `used`: of the pool, by all.
+        """Check whether a caller gets more. One that has nothing gets something, and of an empty pool it gets all.
 
-        Raises: `refusal`.
+        `used`: of the pool, by all. Raises: `refusal`.
         """
+        if not used:
+            return
         mine = self._had.get(principal, 0)
         if mine and mine + size > self._each and self._used_beside(principal, mine):
             raise refusal(
@@ -53,11 +57,13 @@ class Ceiling:
         return self._all > mine or (wanting not in ("", principal) and self._now_s() < until_s)
 
     def take(self, principal: str, size: int = 1) -> None:
+        self.used += size
         if principal and size:
             self._had[principal] = self._had.get(principal, 0) + size
             self._all += size
 
     def give(self, principal: str, size: int = 1) -> None:
+        self.used -= size
         if principal and size:
             self._all -= size
             self._had[principal] -= size

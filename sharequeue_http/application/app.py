@@ -20,9 +20,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sharequeue_http.answer import Answer
-from sharequeue_http.application.endpoint import Admission, Endpoint, Guard, Handler
+from sharequeue_http.application.endpoint import Endpoint, Guard, Handler
 from sharequeue_http.application.pace import Pace
 from sharequeue_http.application.paths import Paths
+from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.exchange import Headers, request_id_from, split_path
 from sharequeue_http.forms.api import MAX_CALL_BYTES, Api
 from sharequeue_http.forms.errors import ApiError, InvalidRequest, UnknownPath
@@ -92,7 +93,7 @@ def serve(
     max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES,
     cluster_token: str | None = None,
     protect: bool = False,
-    admission: Admission | None = None,
+    admission: Ceiling | None = None,
     guard: Guard | None = None,
 ) -> None:
     """Make an endpoint of `api` in `app`.
@@ -104,7 +105,7 @@ def serve(
             call is not `large`; internal calls have a limit of their own.
         cluster_token: the token that internal calls must bring; None: they need none.
         protect: this call needs the token too, although it is not internal.
-        admission: asked before and after a body is read; None: nothing is bounded.
+        admission: bounds the bytes of bodies that are read and not answered; asked before and after a body is read.
         guard: asked who calls and what it may do; None: everybody may make this call.
     Raises: ValueError: there is a guard, and the row does not say what its callers need.
     """

@@ -107,38 +107,6 @@ class Call(msgspec.Struct, eq=False):
 Handler = Callable[[Call], Awaitable[Any]]
 
 
-class Admission:
-    """Bounds the bytes of some calls' requests together: those that are read and not answered.
-
-    A request that does not fit is refused before its body is read if its Content-Length shows that. A request that is
-    the only one always fits. `bytes`: of the requests in hand; the caller of `check` takes and gives them.
-    """
-
-    def __init__(self, max_bytes: int, which: str, setting: str, percent: int = 100) -> None:
-        """`which`: the requests, in words. `setting`: the name of the bound. `percent`: what one principal may have."""
-        what = f"bytes of requests in hand {which} ({setting})"
-        self._ceiling = Ceiling(max_bytes, percent, what, time.monotonic)
-        self.bytes = 0
-
-    def take(self, size: int, principal: str) -> None:
-        self.bytes += size
-        if principal:
-            self._ceiling.take(principal, size)
-
-    def give(self, size: int, principal: str) -> None:
-        self.bytes -= size
-        if principal:
-            self._ceiling.give(principal, size)
-
-    def check(self, size: int, in_hand: int = 0, principal: str = "") -> None:
-        """Check whether `size` more bytes fit. `in_hand`: bytes of the same request that are counted already.
-
-        Raises: Throttled (429).
-        """
-        if self.bytes > in_hand:
-            self._ceiling.check(principal, self.bytes, size=size)
-
-
 class Endpoint:
     def __init__(
         self,
@@ -148,7 +116,7 @@ class Endpoint:
         cluster_token: str | None,
         protect: bool,
         callers: Callers | None,
-        admission: Admission | None,
+        admission: Ceiling | None,
         guard: Guard | None,
         pace: Pace,
     ) -> None:
@@ -214,12 +182,12 @@ class Endpoint:
             raw = b""
             if self.takes_body:
                 if admission is not None:
-                    admission.check(length, 0, caller.principal)
+                    admission.check(caller.principal, admission.used, size=length)
                 raw = await exchange.read(self._max_request_bytes)
                 if admission is not None:
-                    admission.check(len(raw), 0, caller.principal)
+                    admission.check(caller.principal, admission.used, size=len(raw))
                     taken = len(raw)
-                    admission.take(taken, caller.principal)
+                    admission.take(caller.principal, taken)
             if len(raw) > LARGE_BYTES:
                 request = await asyncio.to_thread(self._decode, exchange.query, raw)
             else:
@@ -245,7 +213,7 @@ class Endpoint:
             return self._failed(fault, request_id, call)
         finally:
             if admission is not None:
-                admission.give(taken, caller.principal)
+                admission.give(caller.principal, taken)
 
     def _decode(self, query: bytes, raw: bytes) -> Any:
         """The request as the call's type; None if it has none. Raises: InvalidRequest."""

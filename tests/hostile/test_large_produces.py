@@ -21,7 +21,11 @@ IN_HAND = "sharequeue_produce_bytes"
 JSON = "Content-Type: application/json"
 
 
-SETTINGS = {"SHAREQUEUE_GATEWAY_MAX_PRODUCE_BYTES": str(ROOM), "SHAREQUEUE_GATEWAY_RECORD_CACHE_BYTES": str(MIB)}
+SETTINGS = {
+    "SHAREQUEUE_GATEWAY_MAX_PRODUCE_BYTES": str(ROOM),
+    "SHAREQUEUE_GATEWAY_MAX_REQUEST_BYTES": str(2 * ROOM),
+    "SHAREQUEUE_GATEWAY_RECORD_CACHE_BYTES": str(MIB),
+}
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +98,13 @@ def test_a_crowd_of_compressed_streams_takes_room_for_what_they_become(
     assert set(counts) <= {200, 429}
     assert own_gateway.log_ends(topic) == [1 + counts[200]]
     assert peak_resident_bytes(process.pid) - before < 12 * ROOM
+    until_in_hand(own_gateway, 0)
+
+
+def test_a_compressed_stream_that_is_alone_may_become_more_than_the_room(own_gateway: Gateway, topic: str) -> None:
+    url = f"{own_gateway.http.base_url}/v1/topics/{topic}/records/arrow"
+    content = arrow("lz4", value=["x" * (ROOM + MIB)])
+    good(httpx.post(url, content=content, headers={"Content-Type": ARROW_STREAM}, timeout=60))
     until_in_hand(own_gateway, 0)
 
 

@@ -117,7 +117,6 @@ from sharequeue_gateway.routing.streams import Streams
 from sharequeue_gateway.settings import PREFIX, Settings, principals_of
 from sharequeue_gateway.share_partition.session import ShareSessionCache
 from sharequeue_http.application.app import App
-from sharequeue_http.application.endpoint import Admission
 from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
@@ -137,7 +136,9 @@ class Gateway:
         self.cache = BatchCache(settings.record_cache_bytes)
         self.fetches = WaitingFetches()
         self.members = FetchingMembers()
-        self.session_cache = ShareSessionCache(settings.share_session_idle_ms, self._ceiling("max_share_sessions"))
+        self.session_cache = ShareSessionCache(
+            settings.share_session_idle_ms, self._ceiling("max_share_sessions", "share sessions")
+        )
         self.metadata = Metadata(
             self.coordinator,
             kafka_defaults=settings.kafka_defaults,
@@ -296,7 +297,7 @@ class Gateway:
             self.fetches,
             routing,
             self.acknowledger,
-            ceiling=self._ceiling("max_streams"),
+            ceiling=self._ceiling("max_streams", "streams"),
             heartbeat_ms=settings.stream_heartbeat_ms,
         )
         self.appends = RoutedAppends(self.cluster, metadata, self.readers, self.record_log.appender)
@@ -312,21 +313,17 @@ class Gateway:
             retry_max_ms=settings.dead_letter_retry_max_ms,
             copy_headers=not settings.kafka_defaults,
         )
-        self.guard = self._guard()
-        book, guard = self.access, self.guard
-        self.watch = None if guard is None or book is None else KeyWatch(book, guard, self.streams, clock)
+        self.guard: AccessGuard | None = None
+        self.watch: KeyWatch | None = None
+        if self.access is not None:
+            required, stale_ms = settings.authentication == "required", settings.access_stale_ms
+            self.guard = AccessGuard(self.access, self.metadata, clock, required=required, stale_ms=stale_ms)
+            self.watch = KeyWatch(self.access, self.guard, self.streams, clock)
 
-    def _guard(self) -> AccessGuard | None:
-        """None: callers need no keys."""
-        if self.access is None:
-            return None
-        required, stale_ms = self.settings.authentication == "required", self.settings.access_stale_ms
-        return AccessGuard(self.access, self.metadata, self.clock, required=required, stale_ms=stale_ms)
-
-    def _ceiling(self, setting: str) -> Ceiling:
-        """The part of a pool that one principal may have."""
-        what = f"{setting.removeprefix('max_').replace('_', ' ')} ({setting})"
-        return Ceiling(getattr(self.settings, setting), self.settings.principal_percent, what, time.monotonic)
+    def _ceiling(self, setting: str, what: str) -> Ceiling:
+        """The part of a pool that one principal may have. `what`: its uses."""
+        percent = self.settings.principal_percent
+        return Ceiling(getattr(self.settings, setting), percent, f"{what} ({setting})", time.monotonic)
 
     # Running
 
@@ -448,10 +445,8 @@ class Gateway:
     def app(self) -> App:
         settings, record_log = self.settings, self.record_log
         hosts = [host_of_url(self.cluster.me.url), *hosts_of(settings.allow_hosts)]
-        admission = Admission(
-            settings.max_produce_bytes, "that produce or commit", "max_produce_bytes", settings.principal_percent
-        )
-        metrics.PRODUCE_BYTES.set_function(lambda: admission.bytes)
+        admission = self._ceiling("max_produce_bytes", "bytes of requests in hand that produce or commit")
+        metrics.PRODUCE_BYTES.set_function(lambda: admission.used)
         closed = settings.authentication == "off" and settings.allow_anonymous_from_network
         return create_gateway_app(
             (*calls_of(self._handlers(admission)), *access_calls(self.coordinator, closed=closed)),
@@ -464,7 +459,7 @@ class Gateway:
             kafka_defaults=settings.kafka_defaults,
         )
 
-    def _handlers(self, admission: Admission) -> Sequence[object]:
+    def _handlers(self, admission: Ceiling) -> Sequence[object]:
         settings, record_log, clock, query, tokens = self.settings, self.record_log, self.clock, self.query, self.tokens
         coordinator, metadata, cluster, leader = self.coordinator, self.metadata, self.cluster, self.leader
         members, sessions, streams, commits = self.members, self.sessions, self.streams, self.commits
@@ -534,7 +529,7 @@ class Gateway:
             acknowledger=self.acknowledger,
             sessions=self.sessions,
             members=self.members,
-            ceiling=self._ceiling("max_waiting_fetches"),
+            ceiling=self._ceiling("max_waiting_fetches", "waiting fetches"),
             watch=self.watch,
         )
 

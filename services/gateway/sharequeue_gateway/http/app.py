@@ -8,7 +8,8 @@ from sharequeue.protocol import apis, capabilities
 from sharequeue.protocol.messages.operations import ServiceDescription
 from sharequeue_gateway.http.pages import serve_pages
 from sharequeue_http.application.app import App, create_app, serve
-from sharequeue_http.application.endpoint import Admission, Call, Guard, Handler
+from sharequeue_http.application.endpoint import Call, Guard, Handler
+from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.api import Api
 from sharequeue_http.origins import Callers
 
@@ -37,7 +38,7 @@ def create_gateway_app(
     callers: Callers,
     cluster_token: str,
     max_request_bytes: int,
-    admission: Admission,
+    admission: Ceiling,
     guard: Guard | None,
     service: ServiceDescription,
     kafka_defaults: bool = False,

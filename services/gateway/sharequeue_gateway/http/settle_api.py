@@ -25,7 +25,8 @@ from sharequeue_gateway.record_log.log import IdempotencyKey
 from sharequeue_gateway.routing.settled_commits import SettledCommits
 from sharequeue_gateway.routing.settling import Wanted
 from sharequeue_http.answer import Answer
-from sharequeue_http.application.endpoint import Admission, Call
+from sharequeue_http.application.endpoint import Call
+from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import ApiError, InvalidRequest, TooLarge
 
@@ -39,7 +40,7 @@ class SettleApi:
     _commits: SettledCommits
     _producer: Producer
     _metadata: Metadata
-    _admission: Admission
+    _admission: Ceiling
     _owners: Owners
 
     async def acknowledge_and_produce(self, call: Call) -> Answer:
@@ -47,12 +48,12 @@ class SettleApi:
         StorageError and others, as an append."""
         size = len(call.raw)
         principal = call.caller.principal
-        self._admission.check(size, 0, principal)
-        self._admission.take(size, principal)
+        self._admission.check(principal, self._admission.used, size=size)
+        self._admission.take(principal, size)
         try:
             return await self._admitted(call)
         finally:
-            self._admission.give(size, principal)
+            self._admission.give(principal, size)
 
     async def _admitted(self, call: Call) -> Answer:
         request: AcknowledgeRequest = call.request

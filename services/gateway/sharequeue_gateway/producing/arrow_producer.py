@@ -24,7 +24,7 @@ from sharequeue_gateway.record_log.log import PartitionAppend
 from sharequeue_gateway.record_log.owner import ANYBODY, Owner
 from sharequeue_gateway.record_log.transactions.transaction_rules import check_transaction_id
 from sharequeue_http.answer import Answer
-from sharequeue_http.application.endpoint import Admission
+from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import TooLarge
 
@@ -35,7 +35,7 @@ class ArrowProducer:
 
     _producer: Producer
     _metadata: Metadata
-    _admission: Admission
+    _admission: Ceiling
     _max_request_bytes: int
     _max_value_depth: int
     _loaded: bool = field(init=False, default=False)
@@ -73,8 +73,9 @@ class ArrowProducer:
                 "(max_request_bytes): send fewer records at once",
                 limit=self._max_request_bytes,
             )
-        self._admission.check(grown_bytes, len(body), owner.principal)
-        self._admission.take(grown_bytes, owner.principal)
+        if self._admission.used > len(body):  # beside other requests; one that is alone is not kept from growing
+            self._admission.check(owner.principal, self._admission.used, size=grown_bytes)
+        self._admission.take(owner.principal, grown_bytes)
         try:
             preparing = self._prepare(topic_name, stream, timestamp_ms, transaction_id)
             del body, stream  # a large request is not kept until it is durable
@@ -82,7 +83,7 @@ class ArrowProducer:
             key = key_of(owner.principal, prepared, path, idempotency_key, retention, fingerprint)
             return await self._producer.append(prepared, key, transaction_id, owner)
         finally:
-            self._admission.give(grown_bytes, owner.principal)
+            self._admission.give(owner.principal, grown_bytes)
 
     async def _prepare(
         self, topic_name: str, stream: ArrowStream, timestamp_ms: int, transaction_id: str | None
