@@ -39,8 +39,8 @@ def test_a_caller_without_a_key_is_served_and_counted(
         assert counted[f'sharequeue_anonymous_calls_total{{operation="{operation}"}}'] >= 1
     assert 'sharequeue_anonymous_calls_total{operation="livez"}' not in counted
     lines = [line for line in (data_dir / "logs" / "gateway.log").read_text().splitlines() if "without a key" in line]
-    assert any('"operation": "produceRecords"' in line and f'"topics": ["{name}"]' in line for line in lines)
-    assert any(f'"groups": ["{name}"]' in line for line in lines)
+    assert any('"operation": "produceRecords"' in line and f'"resources": ["TOPIC {name}"]' in line for line in lines)
+    assert any(f'"resources": ["GROUP {name}", "TOPIC {name}"]' in line for line in lines)
 
 
 def test_a_caller_with_a_key_has_its_rights_and_no_more(

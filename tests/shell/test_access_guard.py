@@ -69,13 +69,13 @@ def test_a_key_ends_when_it_says_and_when_it_is_removed() -> None:
     caller = call_of(guard, apis.LIST_TOPICS, HEADER)
     assert (caller.principal, caller.key_id) == ("User:a", KEY.key_id)
     now_ms = Clock().now_ms()
-    assert book.key_holds(KEY.key_id, now_ms)
+    assert book.key_holds(caller, now_ms)
     assert book.principal_holds("User:a", now_ms)
     book.learn(knowledge(now_ms - 1, revision=2))
     with pytest.raises(ApiError) as refused_later:  # its body came slowly
         asyncio.run(guard.check(caller, apis.LIST_TOPICS, {}, None))
     assert refused_later.value.status == 401
-    assert not book.key_holds(KEY.key_id, now_ms)
+    assert not book.key_holds(caller, now_ms)
     assert not book.principal_holds("User:a", now_ms)
     with pytest.raises(ApiError) as refused:
         call_of(guard, apis.LIST_TOPICS, HEADER)

@@ -1,15 +1,15 @@
 """The book of keys and rights: filled from the group coordinator when the change feed shows another revision."""
 
 import contextlib
+import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.access.keys import parse_key
-from sharequeue.protocol.access.rights import Rights
+from sharequeue.protocol.access.rights import ANONYMOUS, Rights
 from sharequeue.protocol.messages.access import AccessResponse, KeyUsesRequest, StoredKey
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.repeats import Every
@@ -24,14 +24,14 @@ UNKNOWN: Final = -1
 
 
 class KeyHolder(NamedTuple):
-    """A caller. `key_id`: empty without a key, which holds until `expires_at_ms`. `limited`: whether rights say what it
-    may do. `revision`: of the book that knew the key."""
+    """A caller. `key_id`: empty without a key, which holds until `ends_ms`. `limited`: whether rights say what it may
+    do. `revision`: of the book that knew the key."""
 
     principal: str
     key_id: str = ""
     limited: bool = True
     revision: int = UNKNOWN
-    expires_at_ms: int | None = None
+    ends_ms: float = math.inf
 
 
 class AccessBook:
@@ -44,7 +44,8 @@ class AccessBook:
         self._coordinator = coordinator
         self._super_users = frozenset(super_users)
         self._keys: Mapping[str, StoredKey] = {}
-        self._of_principal: Mapping[str, Sequence[StoredKey]] = {}
+        self._ends_ms: Mapping[str, float] = {}
+        """By principal: when the last of its keys ends."""
         self._uses: dict[str, int] = {}
         self._recent: dict[bytes, KeyHolder] = {}
         self.revision = UNKNOWN
@@ -57,7 +58,7 @@ class AccessBook:
         of keys that held lately are known until the next change. Of a key's uses between two reports the first is
         noted."""
         found = self._recent.get(sent) or self._look_up(sent)
-        if found is None or (found.expires_at_ms is not None and now_ms() >= found.expires_at_ms):
+        if found is None or (found.ends_ms != math.inf and now_ms() >= found.ends_ms):
             return None
         if found.key_id not in self._uses:
             self._uses[found.key_id] = now_ms()
@@ -71,16 +72,18 @@ class AccessBook:
             return None
         if len(self._recent) >= MOST_RECENT:
             self._recent.clear()
-        found = KeyHolder(known.principal, key.key_id, revision=self.revision, expires_at_ms=known.expires_at_ms)
+        found = KeyHolder(known.principal, key.key_id, revision=self.revision, ends_ms=_end_ms(known))
         self._recent[sent] = found
         return found
 
-    def key_holds(self, key_id: str, now_ms: int) -> bool:
-        return key_id in self._keys and _holds(self._keys[key_id], now_ms)
+    def key_holds(self, caller: KeyHolder, now_ms: int) -> bool:
+        """Return whether the key of a caller holds still. One without a key needs none."""
+        key = self._keys.get(caller.key_id)
+        return not caller.key_id or (key is not None and now_ms < _end_ms(key))
 
     def principal_holds(self, principal: str, now_ms: int) -> bool:
-        """Return whether a principal has a key that holds."""
-        return any(_holds(key, now_ms) for key in self._of_principal.get(principal, ()))
+        """Return whether a principal has a key that holds, or needs none."""
+        return principal == ANONYMOUS or now_ms < self._ends_ms.get(principal, 0)
 
     async def hear(self, revision: int) -> None:
         """The feed has answered with this revision: read keys and rights if it is another one. Raises: ApiError."""
@@ -95,12 +98,10 @@ class AccessBook:
     def learn(self, answer: AccessResponse) -> None:
         """Take these keys and rights in place of those before."""
         rights = Rights(answer.acls, self._super_users)
-        of_principal = defaultdict(list)
-        for key in answer.keys:
-            of_principal[key.principal].append(key)
         self._recent.clear()
         self._keys = {key.key_id: key for key in answer.keys}
-        self._of_principal, self.rights = of_principal, rights
+        self._ends_ms = {key.principal: _end_ms(key) for key in sorted(answer.keys, key=_end_ms)}
+        self.rights = rights
         self.revision = answer.revision
         self.heard_s = time.monotonic()
         for listener in self.listeners:
@@ -124,5 +125,5 @@ class AccessBook:
         self._uses = {**uses, **self._uses}
 
 
-def _holds(key: StoredKey, now_ms: int) -> bool:
-    return key.expires_at_ms is None or now_ms < key.expires_at_ms
+def _end_ms(key: StoredKey) -> float:
+    return math.inf if key.expires_at_ms is None else key.expires_at_ms

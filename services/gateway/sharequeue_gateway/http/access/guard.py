@@ -17,10 +17,9 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.access.columns import Access, Need, Shown, names_of
+from sharequeue.protocol.access.columns import Access, Shown, names_of
 from sharequeue.protocol.access.rights import ANONYMOUS, Question
 from sharequeue.protocol.errors import ClusterAuthorizationFailed
-from sharequeue.protocol.messages.access import ResourceType
 from sharequeue.protocol.messages.leaders import PRINCIPAL
 from sharequeue_gateway import metrics
 from sharequeue_gateway.access.book import MOST_RECENT, UNKNOWN, AccessBook, KeyHolder
@@ -39,7 +38,7 @@ from sharequeue_http.log import Tally, fields
 log = logging.getLogger(__name__)
 
 NOTHING: Final[Mapping[str, ApiError]] = {}
-_NAMES_LOGGED: Final = 10
+_RESOURCES_LOGGED: Final = 20
 ANONYMOUS_CALLS: Final = Tally(log, logging.INFO, "a caller without a key: authentication=required would refuse it")
 REFUSED_CHANGES: Final = Tally(log, logging.INFO, "audit")
 """By principal, call and code: the first at once, then how many there were in a minute."""
@@ -129,7 +128,7 @@ class AccessGuard:
 
     def _check_known(self, caller: KeyHolder, access: Access, request: Any) -> None:
         """Raises: AuthenticationFailed: the key has ended while the body came; CoordinatorNotAvailable."""
-        if caller.key_id and not self._book.key_holds(caller.key_id, self._clock.now_ms()):
+        if not self._book.key_holds(caller, self._clock.now_ms()):
             raise unauthenticated()
         if self.stale() and not (access.goes_on is not None and access.goes_on(request)):
             self.check_age()
@@ -226,11 +225,6 @@ def _count(api: Api, path: Mapping[str, str], request: Any) -> None:
     if api.internal or api.access.open:
         return
     metrics.ANONYMOUS_CALLS[api.operation_id].value += 1
-    names: dict[ResourceType, list[str]] = {}
-    need: Need
-    for need in api.access.needs:
-        names.setdefault(need.resource_type, []).extend(map(quoted, names_of(need.names, path, request)))
-    topics, groups = (sorted(set(names.get(kind, ())))[:_NAMES_LOGGED] for kind in ("TOPIC", "GROUP"))
-    ANONYMOUS_CALLS.note(
-        (api.operation_id, *topics, None, *groups), operation=api.operation_id, topics=topics, groups=groups
-    )
+    needed = ((need.resource_type, names_of(need.names, path, request)) for need in api.access.needs)
+    resources = sorted({f"{kind} {quoted(name)}" for kind, names in needed for name in names})[:_RESOURCES_LOGGED]
+    ANONYMOUS_CALLS.note((api.operation_id, *resources), operation=api.operation_id, resources=resources)

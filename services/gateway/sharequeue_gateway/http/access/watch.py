@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 from sharequeue import background
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
-from sharequeue.protocol.access.rights import ANONYMOUS
 from sharequeue.repeats import Every
 from sharequeue.slices import Slices
 from sharequeue_gateway.access.book import AccessBook, KeyHolder
@@ -78,11 +77,11 @@ class KeyWatch:
         background.start(self._tasks, self._look(list(self._watched.values())))
 
     def _may_return(self, principal: str) -> bool:
-        """Return whether a principal may open a stream again. One without a key needed none."""
-        return principal == ANONYMOUS or self._book.principal_holds(principal, self._clock.now_ms())
+        """Return whether a principal may open a stream again."""
+        return self._book.principal_holds(principal, self._clock.now_ms())
 
     def _holds(self, caller: KeyHolder) -> bool:
-        return not caller.key_id or self._book.key_holds(caller.key_id, self._clock.now_ms())
+        return self._book.key_holds(caller, self._clock.now_ms())
 
     async def _look(self, some: Iterable[Watched]) -> None:
         slices = Slices()
@@ -113,7 +112,7 @@ class KeyWatch:
         fetch acquired and did not send is given back."""
         kept = isinstance(error, CoordinatorNotAvailable)
         if isinstance(error, AuthenticationFailed):
-            kept = self._book.principal_holds(watched.caller.principal, self._clock.now_ms())
+            kept = self._may_return(watched.caller.principal)
         watched.waiting.refuse(error, release=not kept or watched.api is apis.FETCH_RECORDS)
 
     async def run(self) -> None:
