@@ -90,5 +90,10 @@ def listed(resource_type: ResourceType, operation: Operation = "DESCRIBE") -> Ne
     return Need(operation, resource_type, lambda _, __: (), each=True)
 
 
+def given(member: str) -> Names:
+    """The name that a member of the request has, if it has one."""
+    return lambda _, request: filter(None, (getattr(request, member),))
+
+
 def always(_: Any) -> bool:
     return True

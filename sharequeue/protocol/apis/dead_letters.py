@@ -1,23 +1,18 @@
 """Dead letters: calls of a gateway."""
 
-from collections.abc import Iterable, Mapping
 from functools import partial
 
 from sharequeue.protocol import capabilities
-from sharequeue.protocol.access.columns import Access, Need, always, group, topics
+from sharequeue.protocol.access.columns import Access, Need, always, given, group, topics
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
 from sharequeue.protocol.messages import dead_letters as messages
 from sharequeue.protocol.messages.access import Operation
 from sharequeue_http.forms.api import Api
 
 
-def _topic(_: Mapping[str, str], request: messages.LetterFilter) -> Iterable[str]:
-    return (request.topic,) if request.topic else ()
-
-
 def _needs(operation: Operation) -> tuple[Need, ...]:
     """READ on the group; on the topic of each record the operation, without which its dead letter is left out."""
-    return (group("READ"), topics(operation, _topic), topics(operation, lambda _, __: (), each=True))
+    return (group("READ"), topics(operation, given("topic")), topics(operation, lambda _, __: (), each=True))
 
 
 _call = partial(Api, tag="Groups", errors=(*GROUP_ERRORS, *TOPIC_ERRORS), idempotent=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from sharequeue.protocol import bounds
-from sharequeue.protocol.access.columns import Access, Need, Shown, always, group, listed, topic, topics
+from sharequeue.protocol.access.columns import Access, Need, Shown, always, given, group, listed, topic, topics
 from sharequeue.protocol.access.rights import CLUSTER_NAME
 from sharequeue.protocol.configs import DEAD_LETTER_CONSUMER, DEAD_LETTER_TOPIC
 from sharequeue.protocol.errors import GROUP_ERRORS, TOPIC_ERRORS
@@ -79,7 +79,7 @@ LIST_IN_FLIGHT_RECORDS = _call(
     response=in_flight.ListInFlightResponse,
     errors=(*GROUP_ERRORS, "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"),
     access=Access(
-        (group("DESCRIBE"), topics("DESCRIBE", lambda _, query: (query.topic,) if query.topic else ())),
+        (group("DESCRIBE"), topics("DESCRIBE", given("topic"))),
         tuple(Shown(place, "TOPIC", "topic") for place in ("partitions", "errors")),
     ),
 )

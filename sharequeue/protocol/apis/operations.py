@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from sharequeue.protocol.access.columns import OPEN, Access, Need, Shown, cluster, listed, topics
+from sharequeue.protocol.access.columns import OPEN, Access, Need, Shown, cluster, given, listed, topics
 from sharequeue.protocol.access.rights import CLUSTER_NAME
 from sharequeue.protocol.errors import TOPIC_ERRORS
 from sharequeue.protocol.messages import reports
@@ -46,8 +46,8 @@ LIST_SAMPLES = Api(
     access=Access(
         (
             Need("DESCRIBE", "CLUSTER", _unless_named),
-            Need("DESCRIBE", "GROUP", lambda _, query: (query.group_id,) if query.group_id else ()),
-            topics("DESCRIBE", lambda _, query: (query.topic,) if query.topic else ()),
+            Need("DESCRIBE", "GROUP", given("group_id")),
+            topics("DESCRIBE", given("topic")),
         )
     ),
 )

@@ -4,15 +4,11 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from sharequeue.protocol import bounds, capabilities
-from sharequeue.protocol.access.columns import Access, Need, Shown, always, cluster, topics
+from sharequeue.protocol.access.columns import Access, Need, Shown, always, cluster, given, topics
 from sharequeue.protocol.messages import transactions as messages
 from sharequeue_http.forms.api import Api
 
-_NAMED = Need(
-    "WRITE",
-    "TRANSACTIONAL_ID",
-    lambda _, request: () if request.transactional_id is None else (request.transactional_id,),
-)
+_NAMED = Need("WRITE", "TRANSACTIONAL_ID", given("transactional_id"))
 _GROUPS_SETTLED = Need(
     "READ",
     "GROUP",

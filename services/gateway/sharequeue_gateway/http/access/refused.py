@@ -1,29 +1,16 @@
 """The names of a call that the rights of now refuse, beside others that its handler serves."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
 
 from msgspec import structs
 
-from sharequeue.protocol.errors import (
-    ClusterAuthorizationFailed,
-    GroupAuthorizationFailed,
-    TopicAuthorizationFailed,
-    TransactionalIdAuthorizationFailed,
-)
+from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages.access import Operation, ResourceType
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue_gateway.delivery.acknowledging import failed
-from sharequeue_http.forms.errors import ApiError
+from sharequeue_http.forms.errors import ApiError, exception_type
 from sharequeue_http.forms.mistakes import quoted
-
-_FAILED: Final[Mapping[ResourceType, type[ApiError]]] = {
-    "TOPIC": TopicAuthorizationFailed,
-    "GROUP": GroupAuthorizationFailed,
-    "TRANSACTIONAL_ID": TransactionalIdAuthorizationFailed,
-    "CLUSTER": ClusterAuthorizationFailed,
-}
 
 
 class Refused(dict[str, ApiError]):
@@ -42,8 +29,9 @@ class Refused(dict[str, ApiError]):
 
 
 def refusal(principal: str, operation: Operation, resource_type: ResourceType, name: str) -> ApiError:
-    what = resource_type.lower().replace("_", " ")
-    return _FAILED[resource_type](f"{principal} needs the right {operation} on the {what} {quoted(name)!r}")
+    error, what = BY_CODE[f"{resource_type}_AUTHORIZATION_FAILED"], resource_type.lower().replace("_", " ")
+    detail = f"{principal} needs the right {operation} on the {what} {quoted(name)!r}"
+    return exception_type(error)(detail, error=error)
 
 
 async def acknowledge_others(
