@@ -39,9 +39,9 @@ class Place(Gateway):
     async def in_database(self, function: Any, *arguments: Any) -> Any:
         """Run a function of `sharequeue.access_store`, which works on the database itself. Raises: ApiError."""
         with extra("server", "--database-url", as_json=self.as_json):
-            from sharequeue.stack import access, checks  # noqa: PLC0415 - needs the extra
+            from sharequeue.stack import checks  # noqa: PLC0415 - needs the extra
         try:
-            return await access.in_database(str(self.database_url), function, *arguments)
+            return await checks.in_database(str(self.database_url), function, *arguments)
         except checks.StoreError as fault:
             complain(str(fault), as_json=self.as_json)
             sys.exit(REFUSED)
@@ -52,10 +52,8 @@ def in_place(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., An
 
     @functools.wraps(work)
     async def command(*arguments: Any, gateway: Gateway, database_url: str | None, **options: Any) -> None:
-        if database_url == FROM_ENVIRONMENT:
-            database_url = os.environ.get("DATABASE_URL")
-            if not database_url:
-                raise click.UsageError("--database-url without a value needs the environment variable DATABASE_URL")
+        if database_url == FROM_ENVIRONMENT and not (database_url := os.environ.get("DATABASE_URL")):
+            raise click.UsageError("--database-url without a value needs the environment variable DATABASE_URL")
         await work(*arguments, place=Place(gateway.url, gateway.as_json, database_url), **options)
 
     option = click.option(

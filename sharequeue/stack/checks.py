@@ -1,5 +1,5 @@
-"""Checks of the stores that the user names by URL. A store that cannot be used is refused in one sentence,
-before the start."""
+"""Checks of the stores that the user names by URL, and work in a database without services. A store that cannot be used
+is refused in one sentence, before the start."""
 
 import asyncio
 import contextlib
@@ -93,6 +93,21 @@ def migrate(url: str, chains: Sequence[str] = CHAINS) -> list[Upgraded]:
         raise StoreError(str(fault)) from None
     except (OSError, asyncpg.PostgresError, SQLAlchemyError, CommandError) as fault:
         raise StoreError(f"the database schemas cannot be brought up to date: {reason_of(fault)}") from fault
+
+
+async def in_database(url: str, function: Any, *arguments: Any) -> Any:
+    """Run a function of `sharequeue.access_store` in a transaction. Running services learn of a change as of any other.
+
+    Raises: StoreError; ApiError.
+    """
+    with faults_of(url, "--database-url"):
+        async with once(url) as connection:
+            try:
+                async with connection.transaction():
+                    return await function(connection, *arguments)
+            except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
+                detail = "the database has no tables for keys and rights: run `sharequeue migrate` first"
+                raise StoreError(detail) from None
 
 
 def place_of(url: str, usual_port: int, name: str, option: str) -> str:

@@ -283,13 +283,13 @@ class Stack:
 
     def _store_admin_key(self, postgres_url: str, name: str) -> None:
         """Store the key in the file `name`, if it is not stored. Raises: StoreError; StackError: it is not a key."""
-        from sharequeue.stack import access  # noqa: PLC0415 - as in `_start_stores`
+        from sharequeue.stack import checks  # noqa: PLC0415 - as in `_start_stores`
 
         key = parse_key(self._secret(name, new_key().text))
         if key is None:
             raise StackError(f"{self._data_dir / name} has no key: remove it, and a new one is made")
         request = CreateKeyRequest(principal=ADMIN, description="sharequeue up")
-        asyncio.run(access.in_database(postgres_url, store_key, key, request))
+        asyncio.run(checks.in_database(postgres_url, store_key, key, request))
 
     def _secret(self, name: str, new: str = "") -> str:
         """The secret in the file `name`. If the file is missing, it gets `new`, or a random one."""
