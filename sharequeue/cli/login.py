@@ -4,20 +4,13 @@ There is no option for a token: every user of a machine can read the arguments o
 """
 
 import os
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import click
 
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.calling.connections import trust
-from sharequeue_http.calling.login import Login, Token, token_of_file
-
-
-class LoginOptions(TypedDict):
-    """Arguments of the classes of `sharequeue.client`."""
-
-    token: Token | None
-    ca: str | None
+from sharequeue_http.calling.login import Login, LoginOptions, token_of_file
 
 
 class Variables(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any, Concatenate, Literal, TypeVar
 from sharequeue.protocol.messages.scheduled import Missed
 from sharequeue.worker.schedules import schedule_of
 from sharequeue.worker.spans import Span, milliseconds, seconds
-from sharequeue.worker.task import Gateways, LoginOptions, OnMismatch, Task, TaskOptions
-from sharequeue_http.calling.login import Token
+from sharequeue.worker.task import Gateways, OnMismatch, Task, TaskOptions
+from sharequeue_http.calling.login import LoginOptions, Token
 
 P = TypeVar("P")
 

@@ -13,18 +13,10 @@ from sharequeue.client.sync import Producer as SyncProducer
 from sharequeue.protocol.messages.scheduled import PutScheduleRequest
 from sharequeue.worker.payloads import HEADER, plain, signature_of
 from sharequeue.worker.spans import Span, milliseconds, seconds, when
-from sharequeue_http.calling.login import Token
+from sharequeue_http.calling.login import LoginOptions
 
 P = TypeVar("P")
 OnMismatch = Literal["reject", "release", "stop"]
-
-
-class LoginOptions(TypedDict, total=False):
-    """As the arguments of Producer."""
-
-    token: Token | None
-    headers: Mapping[str, str] | None
-    ca: str | None
 
 
 class Gateways:

@@ -172,29 +172,27 @@ class Client:
             target += f"?{urlencode(query)}" if query else ""
             request = None
         body = request if request is None or isinstance(request, bytes) else encode(request)
-        all_headers = {**self.login.fixed, **_context_headers(), **(headers or {})}
-        if body is not None and "Content-Type" not in all_headers:
-            all_headers["Content-Type"] = "application/json"
+        own_headers = {**_context_headers(), **(headers or {})}
+        if body is not None and "Content-Type" not in own_headers:
+            own_headers["Content-Type"] = "application/json"
+        sent: Mapping[str, str] = {}
         deadline = time.monotonic() + max(self._deadline_s if deadline_s is None else deadline_s, 0.001)
         repeats = None
         while True:
             connections = SERVED_HERE.get(self.base_url, self._connections)
             try:
-                if self.login.changes:
-                    all_headers["Authorization"] = self.login.current()
-                status, answer_headers, answer = await connections.request(
-                    api.method, target, all_headers, body, deadline
-                )
+                sent = {**(self.login.headers() if self.login.changes else self.login.fixed), **own_headers}
+                status, answer_headers, answer = await connections.request(api.method, target, sent, body, deadline)
             except (CannotConnect, ConnectionLost, TimeoutError) as fault:
                 error = self._unanswered(api, fault)
                 self._turn_from(connections)
             else:
-                if _is_success(api, status, answer_headers, all_headers.get("Accept", "")):
+                if _is_success(api, status, answer_headers, sent.get("Accept", "")):
                     return answer, answer_headers
                 error = error_of_answer(answer, status, answer_headers, f"{self.base_url} answered {api.operation_id}")
             if repeats is None:
                 repeats = Repeats(api, deadline)
-                if (error.definite or api.idempotent) and self._has_another_token(error, all_headers):
+                if (error.definite or api.idempotent) and self._has_another_token(error, sent):
                     continue
             if not (repeats.after(error) and retry):
                 raise error
@@ -213,7 +211,7 @@ class Client:
         if error.error is not AuthenticationFailed.error:
             return False
         with contextlib.suppress(CannotConnect):
-            return self.login.changes and self.login.current() != sent.get("Authorization")
+            return self.login.headers().get("Authorization") != sent.get("Authorization")
         return False
 
     def _unanswered(self, api: Api, fault: Exception) -> ApiError:

@@ -6,7 +6,7 @@ No token and no value of a header is in an error or in the text of an object.
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from sharequeue_http.calling.connections import CannotConnect
 
@@ -26,6 +26,14 @@ _OURS: Final = frozenset(
 """Headers that calls set themselves."""
 
 
+class LoginOptions(TypedDict, total=False):
+    """Arguments of the classes of `sharequeue.client`: what `Login` takes, and a file of authorities."""
+
+    token: Token | None
+    headers: Mapping[str, str] | None
+    ca: str | None
+
+
 class Login:
     """The headers that every request of a caller has.
 
@@ -37,9 +45,8 @@ class Login:
     def __init__(self, token: Token | None = None, headers: Mapping[str, str] | None = None) -> None:
         self._token = token
         self.changes = callable(token)
-        """Whether a function has the token of each request."""
+        """Whether a function has the token of each request. Otherwise all requests have the headers `fixed`."""
         self.fixed = dict(headers or {})
-        """The headers that are the same in each request."""
         for name, value in self.fixed.items():
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
                 raise ValueError(f"the header {name!r} cannot be sent: it must be one line of printable ASCII")
@@ -48,12 +55,10 @@ class Login:
         if isinstance(token, str):
             self.fixed["Authorization"] = _bearer(token)
 
-    def current(self) -> str:
-        """The header Authorization of the next request, where a function has the token.
-
-        Raises: CannotConnect: the function has none now.
-        """
-        assert callable(self._token)
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the next request. Raises: CannotConnect: the function has no token now."""
+        if not callable(self._token):
+            return self.fixed
         try:
             token = self._token()
         except OSError as fault:
@@ -61,13 +66,9 @@ class Login:
         except Exception as fault:  # of the program's own function; its text may have the secret
             raise CannotConnect(f"there is no token: the function raised {type(fault).__name__}") from fault
         try:
-            return _bearer(token)
+            return {**self.fixed, "Authorization": _bearer(token)}
         except ValueError as fault:
             raise CannotConnect(str(fault)) from None
-
-    def headers(self) -> dict[str, str]:
-        """All headers of the next request. Raises: CannotConnect: as `current`."""
-        return {**self.fixed, "Authorization": self.current()} if self.changes else self.fixed
 
     def without_headers(self) -> "Login":
         """The token alone, for a gateway that no proxy stands before."""
