@@ -4,7 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
@@ -13,6 +13,7 @@ from sharequeue.protocol.access.rights import ANONYMOUS, Rights
 from sharequeue.protocol.messages.access import AccessResponse, KeyUsesRequest, StoredKey
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.repeats import Every
+from sharequeue_http.application.endpoint import Caller
 from sharequeue_http.forms.errors import ApiError
 
 NOTE_S: Final = 600.0
@@ -23,11 +24,10 @@ UNKNOWN: Final = -1
 """The revision of a book that was never filled."""
 
 
-class KeyHolder(NamedTuple):
+class KeyHolder(Caller, frozen=True):
     """A caller. `key_id`: empty without a key, which holds until `ends_ms`. `limited`: whether rights say what it may
     do. `revision`: of the book that knew the key."""
 
-    principal: str
     key_id: str = ""
     limited: bool = True
     revision: int = UNKNOWN

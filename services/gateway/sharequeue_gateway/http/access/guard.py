@@ -27,7 +27,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.access.refused import Refused, refusal
 from sharequeue_gateway.http.access.shown import filtered
 from sharequeue_http.answer import Stream
-from sharequeue_http.application.endpoint import Call, Caller
+from sharequeue_http.application.endpoint import Call
 from sharequeue_http.exchange import Exchange
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.codec import encode
@@ -90,8 +90,7 @@ class AccessGuard:
 
     # What it may do
 
-    async def check(self, caller: Caller, api: Api, path: Mapping[str, str], request: Any) -> Mapping[str, ApiError]:
-        assert isinstance(caller, KeyHolder)
+    async def check(self, caller: KeyHolder, api: Api, path: Mapping[str, str], request: Any) -> Mapping[str, ApiError]:
         access: Access = api.access
         if not caller.limited:
             _count(api, path, request)
@@ -146,7 +145,7 @@ class AccessGuard:
 
     # What it sees
 
-    def served(self, caller: Caller, api: Api, call: Call, result: Any) -> Any:
+    def served(self, caller: KeyHolder, api: Api, call: Call, result: Any) -> Any:
         access: Access = api.access
         if access.audited is not None and access.audited(call.request):
             log.info("audit", extra=fields(**_audited(api, call)))
@@ -162,8 +161,7 @@ class AccessGuard:
         elif not getattr(fault, "definite", False):
             log.info("audit", extra=fields(**_audited(api, call), outcome="unknown"))
 
-    def _shown(self, caller: Caller, shows: Sequence[Shown], result: Any) -> Any:
-        assert isinstance(caller, KeyHolder)
+    def _shown(self, caller: KeyHolder, shows: Sequence[Shown], result: Any) -> Any:
         if not caller.limited or isinstance(result, Stream):
             return result
         rights, principal = self._book.rights, caller.principal
