@@ -53,7 +53,7 @@ INSERT INTO log.dead_letter_sources (topic_id, partition, record_offset, group_i
     letter_partition, letter_offset, cause, record, state_epoch)
   SELECT '{uuid.UUID(int=2)}', 0, n, 'p', 5, '{uuid.UUID(int=2)}', 0, -1, 'c', 'r', 1 FROM generate_series(1, {KEYS}) n;
 INSERT INTO log.readers (topic_id, partition, group_id, state_epoch, floor) VALUES ('{TOPIC}', 0, 'desk', 1, 120);
-INSERT INTO log.samples SELECT 'g/' || n % 2000, n / 300 * 10000, ARRAY[1,1,1,1,1,1,1,1,1]
+INSERT INTO log.samples SELECT 'g/' || n % 2000, n / 300 * 10000, ARRAY[1,1,1,1,1,1,1,1,1], {NEXT_WEEK_MS} + n
   FROM generate_series(1, 200000) n;
 INSERT INTO log.activity
   SELECT n / 500, 'g' || n % 500, '{TOPIC}', 0, gen_random_uuid(), 't', 1, 1, 1, 1, 1, 1, '{{}}', '{{}}', '{{}}'
@@ -214,8 +214,11 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
         lambda c: dead_letter_sources.finished_by(c, "g1", TOPIC, "desk", 5000),
         20,
     ),
-    "merge samples of an hour": (lambda c: sample_store.merge_some(c, 3_600_000), 1000),
-    "remove old samples": (lambda c: sample_store.remove_some(c, 3_600_000), 1000),
+    "samples of many groups": (
+        lambda c: sample_store.write(c, 3_600_000, [(f"g/{n}", [1] * 9) for n in range(300)]),
+        1000,
+    ),
+    "no sample to remove": (lambda c: purging.remove_expired("samples", c, 1000, 0), 1),
     "samples of a group": (lambda c: sample_store.steps(c, "g/7", 360, 500, 10_000), 250),
     "no topic to forget": (lambda c: purging.forget_deleted(c, 1000, 60), 10),
 }

@@ -201,9 +201,10 @@ def _reports() -> None:
             series text NOT NULL,
             at_ms bigint NOT NULL,
             counts bigint[] NOT NULL,
+            expires_at_ms bigint NOT NULL,
             PRIMARY KEY (series, at_ms)
         );
-        CREATE INDEX samples_old ON log.samples (at_ms);
+        CREATE INDEX samples_old ON log.samples (expires_at_ms);
         CREATE TABLE log.outcomes (
             group_id text NOT NULL,
             topic_id uuid NOT NULL,

@@ -39,6 +39,7 @@ async def execute(connection: Connection, statement: str, *arguments: Any) -> No
     await connection.execute(statement, *arguments)
 
 
+HOUR_MS: Final = 3_600_000
 NOW_MS: Final = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 

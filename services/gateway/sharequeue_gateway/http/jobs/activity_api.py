@@ -18,14 +18,14 @@ from sharequeue.protocol.types import MAX_INT32
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
-from sharequeue_gateway.leader.reports.activity import HOUR_MS, Activity
+from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.leader.reports.backlog import WHO, BacklogLook
-from sharequeue_gateway.leader.reports.sampler import ASK_S, FINE_MS
+from sharequeue_gateway.leader.reports.sampler import ASK_S
 from sharequeue_gateway.leader.reports.sampling import CLUSTER, NOTHING, fields_of, of_group, of_topic
 from sharequeue_gateway.record_log import activity_store, sample_store
 from sharequeue_gateway.record_log.activity_store import ActivityTotal
-from sharequeue_gateway.record_log.sample_store import BACKLOG
-from sharequeue_gateway.record_log.store import Query
+from sharequeue_gateway.record_log.sample_store import BACKLOG, FINE_MS, hours_of
+from sharequeue_gateway.record_log.store import HOUR_MS, Query
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest
 
@@ -88,8 +88,9 @@ class ActivityApi:
         begin_ms = max(end_ms - HOUR_MS, 0) if query.from_ms is None else query.from_ms
         if begin_ms > end_ms:
             raise InvalidRequest(f"from_ms {begin_ms} is after the end of the span, {end_ms}")
-        least_ms = query.step_ms if begin_ms >= now_ms - FINE_MS else max(query.step_ms, HOUR_MS)
-        step_ms = max(least_ms, -(-(end_ms - begin_ms) // (messages.MOST_POINTS - 1)))
+        step_ms = max(query.step_ms, -(-(end_ms - begin_ms) // (messages.MOST_POINTS - 1)))
+        if begin_ms < now_ms - FINE_MS:
+            series, step_ms = hours_of(series), max(step_ms, HOUR_MS)
         first, end = begin_ms // step_ms, -(-end_ms // step_ms)
         steps = await self._query(sample_store.steps, series, first, end, step_ms)
         counts = steps.get(first - 1)

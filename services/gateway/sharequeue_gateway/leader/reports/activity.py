@@ -23,7 +23,7 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log import activity_store, outcome_store
 from sharequeue_gateway.record_log.activity_store import ActivityRow, ActivityTotal
 from sharequeue_gateway.record_log.outcome_store import Outcome
-from sharequeue_gateway.record_log.store import Query
+from sharequeue_gateway.record_log.store import HOUR_MS, Query
 from sharequeue_gateway.share_partition.batch_times import BatchTimes, TimedBatch
 from sharequeue_gateway.share_partition.machine import AcquiredRange, DeadLetter, StateWrite
 from sharequeue_gateway.share_partition.runs import ACKNOWLEDGED, ARCHIVED, AVAILABLE, REJECTED
@@ -32,7 +32,6 @@ from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 
-HOUR_MS: Final = 3_600_000
 SHOWN_MS: Final = 600_000
 """Totals have series for this time after their last change."""
 MOST_COUNTED: Final = 20_000

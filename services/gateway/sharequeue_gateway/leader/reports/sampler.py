@@ -13,7 +13,7 @@ from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.leader.reports.activity import HOUR_MS, SHOWN_MS, Totals
+from sharequeue_gateway.leader.reports.activity import SHOWN_MS, Totals
 from sharequeue_gateway.leader.reports.sampling import CLUSTER, NOTHING, Round, Sampling, of_group, of_topic
 from sharequeue_gateway.record_log import sample_store
 from sharequeue_gateway.record_log.backlog_store import Backlogs, Oldest
@@ -21,9 +21,6 @@ from sharequeue_gateway.record_log.sample_store import BACKLOG, DELAYED, HELD, I
 from sharequeue_gateway.record_log.store import Query
 
 ASK_S: Final = 2.0
-FINE_MS: Final = 24 * HOUR_MS
-"""Older rows become hours."""
-KEPT_MS: Final = 8 * FINE_MS
 
 
 @dataclass(eq=False)
@@ -39,12 +36,10 @@ class Sampler:
     _members: Callable[[], dict[str, list[int]]]
     _known: dict[Node, dict[tuple[str, str], Counts]] = field(init=False, default_factory=dict)
     """The counts of the last round, by gateway, group and topic."""
-    _hour: int = field(init=False, default=0)
-    """The end of the first hour whose rows may not be merged, in hours."""
     sampling: Sampling | None = field(init=False, default=None)
 
     def stop(self) -> None:
-        self.sampling, self._known, self._hour = None, {}, 0
+        self.sampling, self._known = None, {}
 
     async def here(self, used_since_ms: int) -> Figures:
         """The figures of this gateway, without pairs whose counts have not changed since a time."""
@@ -99,15 +94,6 @@ class Sampler:
         rows = sampling.due()
         await self._query(sample_store.write, ended.at_ms, rows)
         sampling.written(rows)
-        await self.tidy(ended.at_ms)
-
-    async def tidy(self, now_ms: int) -> None:
-        """Make a step: merge rows of the first hour that is not merged yet, or else remove rows that are too old."""
-        self._hour = max(self._hour, (now_ms - KEPT_MS) // HOUR_MS)
-        if self._hour * HOUR_MS > now_ms - FINE_MS:
-            await self._query(sample_store.remove_some, now_ms - KEPT_MS)
-        elif not await self._query(sample_store.merge_some, self._hour * HOUR_MS):
-            self._hour += 1
 
     async def _add_read(self, ended: Round, backlogs: Backlogs, oldest: Oldest, opened: Backlogs) -> None:
         """Add what was read from the log. A group gets what was produced to its topics."""

@@ -17,8 +17,8 @@ from operator import add, itemgetter
 from typing import Any, Final
 
 from sharequeue.protocol.messages.reports import GroupAttention, Sample
-from sharequeue_gateway.leader.reports.activity import HOUR_MS
 from sharequeue_gateway.record_log.sample_store import BACKLOG, DELAYED, FAILED, HELD, OLDEST, OPEN, OUT, Counts
+from sharequeue_gateway.record_log.store import HOUR_MS
 
 MOST_WRITTEN: Final = 300
 """Rows of a round: 2.6 million in a day, some 600 MB."""
