@@ -499,7 +499,7 @@ class Gateway:
             *self._single_records(),
             group_use,
             at_work,
-            ActivityApi(self.activity, self.backlog, query, tokens, cluster, metadata, clock),
+            ActivityApi(self.activity, self.backlog, query, tokens, self.routing, metadata, clock),
         )
 
     def _single_records(self) -> Sequence[object]:

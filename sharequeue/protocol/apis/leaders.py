@@ -2,12 +2,22 @@
 
 from functools import partial
 
+from sharequeue.protocol.apis.groups import CHANGE_RECORD, DESCRIBE_WINDOW, LIST_IN_FLIGHT_RECORDS
+from sharequeue.protocol.apis.operations import LIST_ATTENTION
 from sharequeue.protocol.apis.records import ACKNOWLEDGE_ACCESS, FETCH_ACCESS
-from sharequeue.protocol.messages import in_flight
 from sharequeue.protocol.messages import leaders as messages
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse, FetchRequest, FetchResponse
+from sharequeue.protocol.messages.reports import Figures, FiguresQuery
 from sharequeue_http.forms.api import Api
+
+
+def _at_leader(operation_id: str, of: Api) -> Api:
+    """A client's call, as the gateway that was sent it calls the one that leads."""
+    route = f"{of.method} {of.path.replace('/v1', '/v1/leader', 1)}"
+    summary = f"Answer {of.operation_id} for what this gateway leads."
+    return Api(operation_id, route, summary, request=of.request, response=of.response)
+
 
 _repeatable = partial(Api, idempotent=True)
 GROUP_USAGE = _repeatable(
@@ -108,26 +118,16 @@ RELEASE_AT_LEADER = _repeatable(
     request=messages.ReleaseMemberRequest,
     response=Empty,
 )
-IN_FLIGHT_AT_LEADER = Api(
-    "inFlightAtLeader",
-    "GET /v1/leader/{group}/in-flight",
-    "List the records in flight of the share-partitions that this gateway leads.",
-    request=in_flight.InFlightQuery,
-    response=in_flight.ListInFlightResponse,
-)
-WINDOW_AT_LEADER = Api(
-    "windowAtLeader",
-    "GET /v1/leader/{group}/{topic}/{partition}/window",
-    "Answer describeWindow for a share-partition that this gateway leads.",
-    request=in_flight.WindowQuery,
-    response=in_flight.Window,
-)
-CHANGE_AT_LEADER = Api(
-    "changeAtLeader",
-    "POST /v1/leader/{group}/{topic}/{partition}/records/{offset}",
-    "Answer changeRecord for a share-partition that this gateway leads.",
-    request=in_flight.ChangeRecordRequest,
-    response=in_flight.RecordChange,
+IN_FLIGHT_AT_LEADER = _at_leader("inFlightAtLeader", LIST_IN_FLIGHT_RECORDS)
+WINDOW_AT_LEADER = _at_leader("windowAtLeader", DESCRIBE_WINDOW)
+CHANGE_AT_LEADER = _at_leader("changeAtLeader", CHANGE_RECORD)
+ATTENTION_AT_LEADER = _at_leader("attentionAtLeader", LIST_ATTENTION)
+FIGURES_HERE = Api(
+    "figuresHere",
+    "GET /v1/leader/figures",
+    "Count, by group and topic, what happened at this gateway and what is in flight here.",
+    request=FiguresQuery,
+    response=Figures,
 )
 GROUPS_HERE = _repeatable(
     "groupsHere",

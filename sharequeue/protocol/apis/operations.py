@@ -62,20 +62,6 @@ LIST_ATTENTION = Api(
     tag="Reports",
     access=Access((listed("GROUP"),), (Shown("groups", "GROUP", "group_id"),)),
 )
-ATTENTION_HERE = Api(
-    "attentionHere",
-    "GET /v1/leader/attention",
-    "Answer listGroupsByAttention, at the gateway that looks.",
-    request=reports.AttentionQuery,
-    response=reports.AttentionList,
-)
-FIGURES_HERE = Api(
-    "figuresHere",
-    "GET /v1/leader/figures",
-    "Count, by group and topic, what happened at this gateway and what is in flight here.",
-    request=reports.FiguresQuery,
-    response=reports.Figures,
-)
 DESCRIBE_SERVICE = _call(
     "describeService",
     "GET /v1",

@@ -2,14 +2,16 @@
 
 import itertools
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from sharequeue.protocol.errors import KAFKA_CODES, FencedLeaderEpoch, NotLeaderOrFollower
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import KnownTopic, Partitions
-from sharequeue_gateway.routing.gateway_client import GatewayClient
+from sharequeue_gateway.routing.gateway_client import ANSWER_S, GatewayClient
+from sharequeue_http.application.endpoint import Call, Handler
+from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import CoordinatorNotAvailable, RequestTimedOut
 
 MOVED: Final = frozenset(
@@ -53,6 +55,13 @@ class Routing:
 
     def leader_of(self, group_id: str, topic: KnownTopic, partition: int) -> Node:
         return self.cluster.leader_of(SharePartitionKey(group_id, topic.topic_id, partition))
+
+    async def answered(self, leader: Node, api: Api, call: Call, here: Handler, answer_s: float = ANSWER_S) -> Any:
+        """The answer of a leader to a client's call: `here`, or that of another gateway, which `api` asks once."""
+        if leader == self.cluster.me:
+            return await here(call)
+        client = self.cluster.client(leader)
+        return await client.call(api, call.request, path=call.path, deadline_s=answer_s, retry=False)
 
     def home_elsewhere(self, group_id: str, member_id: str) -> Node | None:
         """The gateway that keeps a member's share session; None if it is this one."""

@@ -4,7 +4,7 @@ Every gateway reads the tables of counts and samples. The one that takes the sam
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -15,7 +15,6 @@ from sharequeue.protocol.histogram import bounds_of
 from sharequeue.protocol.messages import reports as messages
 from sharequeue.protocol.messages.fields import AnyInt64, PlainText
 from sharequeue.protocol.types import MAX_INT32
-from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
 from sharequeue_gateway.leader.reports.activity import Activity
@@ -26,6 +25,7 @@ from sharequeue_gateway.record_log import activity_store, sample_store
 from sharequeue_gateway.record_log.activity_store import ActivityTotal
 from sharequeue_gateway.record_log.sample_store import BACKLOG, FINE_MS, hours_of
 from sharequeue_gateway.record_log.store import HOUR_MS, Query
+from sharequeue_gateway.routing.routing import Routing
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest
 
@@ -48,7 +48,7 @@ class ActivityApi:
     _backlog: BacklogLook
     _query: Query
     _tokens: PageTokens
-    _cluster: Cluster
+    _routing: Routing
     _metadata: Metadata
     _clock: Clock
 
@@ -101,17 +101,11 @@ class ActivityApi:
                 points.append(messages.Sample(**fields_of(counts, (step + 1) * step_ms, now_ms)))
         return messages.SampleList(step_ms=step_ms, points=points)
 
-    async def list_attention(self, call: Call) -> messages.AttentionList:
-        sampler = self._cluster.leader_of(WHO)
-        if sampler == self._cluster.me:
-            return await self.attention_here(call)
-        client = self._cluster.client(sampler)
-        answer: messages.AttentionList = await client.call(
-            apis.ATTENTION_HERE, call.request, deadline_s=ASK_S, retry=False
-        )
-        return answer
+    async def list_attention(self, call: Call) -> Any:
+        sampler = self._routing.cluster.leader_of(WHO)
+        return await self._routing.answered(sampler, apis.ATTENTION_AT_LEADER, call, self.attention_at_leader, ASK_S)
 
-    async def attention_here(self, call: Call) -> messages.AttentionList:
+    async def attention_at_leader(self, call: Call) -> messages.AttentionList:
         query: messages.AttentionQuery = call.request
         after = self._tokens.place(query.page_token, _rank, "listGroupsByAttention", None)
         sampling = await self._backlog.seen()

@@ -28,7 +28,6 @@ from sharequeue_gateway.http.named_partitions import partition_of
 from sharequeue_gateway.http.single_records.look_up_api import offset_of
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.record_log.log import RecordLog
-from sharequeue_gateway.routing.gateway_client import ANSWER_S
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.share_partition.machine import SharePartition
 from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, Run
@@ -52,20 +51,16 @@ class AtLeaderApi:
     _routing: Routing
 
     async def describe_window(self, call: Call) -> Any:
-        return await self._relayed(apis.WINDOW_AT_LEADER, call, self.window_at_leader)
+        return await self._answered(apis.WINDOW_AT_LEADER, call, self.window_at_leader)
 
     async def change_record(self, call: Call) -> Any:
-        return await self._relayed(apis.CHANGE_AT_LEADER, call, self.change_at_leader)
+        return await self._answered(apis.CHANGE_AT_LEADER, call, self.change_at_leader)
 
-    async def _relayed(self, api: Api, call: Call, here: Handler) -> Any:
-        """Answer here what this gateway leads; have the leader of another share-partition answer."""
-        leader = self._routing.leader_of(
-            checked_group_id(call.path["group"]), *await partition_of(call, self._metadata)
+    async def _answered(self, api: Api, call: Call, here: Handler) -> Any:
+        place = await partition_of(call, self._metadata)
+        return await self._routing.answered(
+            self._routing.leader_of(checked_group_id(call.path["group"]), *place), api, call, here
         )
-        if leader == self._routing.cluster.me:
-            return await here(call)
-        client = self._routing.cluster.client(leader)
-        return await client.call(api, call.request, path=call.path, deadline_s=ANSWER_S, retry=False)
 
     async def window_at_leader(self, call: Call) -> Window:
         """Count what is in memory here. Without that the share coordinator knows where the window begins."""
