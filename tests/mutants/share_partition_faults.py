@@ -136,8 +136,8 @@ MUTANTS = [
         ),
         (
             "10 an ended lock frees its room",
-            "        if state is ARCHIVED:\n            self.held_count -= run.size\n            self.count_terminal(run, 1)\n",
-            "        if state is ARCHIVED:\n            self.count_terminal(run, 1)\n",
+            "        else:\n            self.held_count -= run.size\n            self.count_terminal(run, 1)\n",
+            "        else:\n            self.count_terminal(run, 1)\n",
         ),
         (
             "10 the rest of a due range stays due",

@@ -275,12 +275,14 @@ class Leader:
 
     async def settle_delayed(
         self, led: LedSharePartition, offset: int, delivery_count: int, reason: Reason | None
-    ) -> ApiError | None:
-        """End the delay of a record by hand; with a reason it is rejected. Returns: the outcome of the write.
-        Raises: InvalidRecordState."""
+    ) -> None:
+        """End the delay of a record by hand; with a reason it is rejected.
+        Raises: InvalidRecordState; ApiError: this leader has decided, but its next one may not know it."""
         now_ms = self._clock.now_ms()
         written = self._stand(led, led.machine.settle_delayed(offset, delivery_count, reason, now_ms))
-        return None if written is None else await written
+        if written is not None and (error := await written) is not None:
+            error.definite = False
+            raise error
 
     def _stand(self, led: LedSharePartition, expired: Expired) -> asyncio.Future[ApiError | None] | None:
         """Persist what memory decided, write its dead letters, and wake fetches. Returns: the outcome of the write."""

@@ -336,24 +336,21 @@ class SharePartition(PendingRecords):
             raise InvalidRecordState(
                 f"offset {offset} is not delayed after {delivery_count} deliveries: look it up again"
             )
-        part, write, dead_letters = self.cut_out(run, offset, offset), StateWrite(self.start_offset, now_ms), []
+        part, write = self.cut_out(run, offset, offset), StateWrite(self.start_offset, now_ms)
+        dead_letters: list[DeadLetter] = []
         if reason is None:
-            part.available_at_ms = now_ms
-            write.fill([part], self.delivery_complete_count)  # with the end of the delay, or the stored one would stay
-            self.end_delay(part)
-            return Expired(write, 0, True, (), ())
-        self.count(part, -1)
-        part.available_at_ms = 0
-        part.reason, part.cause = self.reasons.given(reason, now_ms), REJECTED
-        part.become(ACQUIRED)
-        part.become(self.dead_state)
-        self.count(part, 1)
-        if part.state is ARCHIVING:
-            dead_letters.append(self.dead_letter(part))
+            part.available_at_ms = now_ms  # it is written as the end of the delay, or the stored one would stay
         else:
-            self.count_terminal(part, 1)
+            self.count(part, -1)
+            part.available_at_ms = 0
+            part.become(ACQUIRED)
+            self.count(part, 1)
+            part.reason = self.reasons.given(reason, now_ms)
+            self._die(part, self.dead_state, REJECTED, dead_letters)
         write.fill([part], self.delivery_complete_count)
-        return Expired(write, 0, False, dead_letters, ())
+        if reason is None:
+            self.end_delay(part)
+        return Expired(write, 0, reason is None, dead_letters, ())
 
     def _expire_lock(self, run: Run, now_ms: int, dead_letters: list[DeadLetter]) -> bool:
         """Returns: whether the records can be acquired again."""
@@ -365,17 +362,22 @@ class SharePartition(PendingRecords):
         run.unlock()
         run.released = False
         state = self.released_state(run)
-        run.become(state)
-        if state is ARCHIVING:
-            run.cause = LIMIT_EXCEEDED
-            dead_letters.append(self.dead_letter(run))
+        if state is not AVAILABLE:
+            self._die(run, state, LIMIT_EXCEEDED, dead_letters)
             return False
-        if state is ARCHIVED:
-            self.held_count -= run.size
-            self.count_terminal(run, 1)
-            return False
+        run.become(AVAILABLE)
         run.available_at_ms = self.retry_at_ms(run, ended_at_ms, now_ms)
         return self.offer(run)
+
+    def _die(self, run: Run, state: DeliveryState, cause: str, dead_letters: list[DeadLetter]) -> None:
+        """A held run is ARCHIVING or ARCHIVED without a write that could be refused."""
+        run.cause = cause
+        run.become(state)
+        if state is ARCHIVING:
+            dead_letters.append(self.dead_letter(run))
+        else:
+            self.held_count -= run.size
+            self.count_terminal(run, 1)
 
     def release_member(self, member_id: str, now_ms: int) -> StateWrite | None:
         """Make the records that a member holds AVAILABLE again. Delivery counts stay, and the delivery limit

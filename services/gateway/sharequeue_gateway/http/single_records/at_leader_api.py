@@ -9,18 +9,11 @@ from typing import Any, Final
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import InvalidRecordState, checked_group_id, error_of
-from sharequeue.protocol.messages.in_flight import (
-    BY_HAND,
-    ChangeRecordRequest,
-    RecordChange,
-    Window,
-    WindowBucket,
-    WindowQuery,
-)
+from sharequeue.protocol.messages import in_flight as messages
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.share_state import PartitionState
-from sharequeue.protocol.types import DeliveryState, Reason, SharePartitionKey
+from sharequeue.protocol.types import Reason, SharePartitionKey
 from sharequeue.slices import in_slices
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import Acknowledger
@@ -29,14 +22,15 @@ from sharequeue_gateway.http.single_records.look_up_api import offset_of
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.routing.routing import Routing
-from sharequeue_gateway.share_partition.machine import SharePartition
 from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, Run
 from sharequeue_http.application.endpoint import Call, Handler
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
-STATES: Final = {state: state.name.lower() for state in DeliveryState}
 MAY_RUN: Final = "its worker may still be running it"
+TYPES: Final = {"release": "release", "reject": "reject", "extend": "renew"}
+"""The acknowledgement that an action is for a held record."""
+OF_DELAYED: Final = ("deliver_now", "reject")
 
 
 @dataclass(eq=False)
@@ -62,82 +56,75 @@ class AtLeaderApi:
             self._routing.leader_of(checked_group_id(call.path["group"]), *place), api, call, here
         )
 
-    async def window_at_leader(self, call: Call) -> Window:
+    async def window_at_leader(self, call: Call) -> messages.Window:
         """Count what is in memory here. Without that the share coordinator knows where the window begins."""
-        query: WindowQuery = call.request
+        query: messages.WindowQuery = call.request
         topic, partition = await partition_of(call, self._metadata)
         key = SharePartitionKey(call.path["group"], topic.topic_id, partition)
         bounds = (await self._record_log.offsets(topic.topic_id, [partition]))[partition]
         led = self._leader.loaded(key)
-        if led is None:
-            asked = {topic.topic_id: [PartitionState(partition=partition)]}
-            state = (await self._share_coordinators.state(apis.READ_STATE_SUMMARY, key.group_id, asked))[key]
-            if state.error_code:
-                raise error_of(state.error_code, state.error_message)
-            start_offset = -1 if state.start_offset is None else state.start_offset
-            end_offset = start_offset - 1
-        else:
-            start_offset = led.machine.start_offset
-            end_offset = led.machine.end_offset if led.machine.runs else start_offset - 1
+        start_offset = await self._stored_start(key) if led is None else led.machine.start_offset
         first = max(start_offset, bounds.log_start_offset) if query.from_offset is None else query.from_offset
         end = bounds.log_end_offset if query.to_offset is None else min(query.to_offset, bounds.log_end_offset)
         if query.to_offset is not None and first > query.to_offset:
             raise InvalidRequest(f"from_offset {first} is after to_offset {query.to_offset}")
         size = max(-(-(end - first) // query.buckets), 1)
-        buckets = [WindowBucket() for _ in range(first, end, size)]
-        for number, bucket in enumerate(buckets):
-            begin, behind = first + number * size, min(first + (number + 1) * size, end)
-            bucket.finished = max(min(start_offset, behind) - begin, 0)
-            bucket.new = max(behind - max(end_offset + 1, begin), 0)
-            bucket.unread = behind - begin - bucket.finished - bucket.new
-        if led is not None:
-            await _count(led.machine, buckets, first, end, size)
-        return Window(
+        window = messages.Window(
             loaded=led is not None,
             start_offset=start_offset,
-            end_offset=end_offset,
+            end_offset=start_offset - 1 if led is None or led.machine.window_empty else led.machine.end_offset,
             log_start_offset=bounds.log_start_offset,
             log_end_offset=bounds.log_end_offset,
             from_offset=first,
             to_offset=max(first, end),
             bucket_size=size,
-            buckets=buckets,
+            buckets=[messages.WindowBucket(unread=min(size, end - begin)) for begin in range(first, end, size)],
         )
+        _count(window, "finished", 0, start_offset)
+        _count(window, "new", max(window.end_offset + 1, 0), end)
+        if led is not None:  # runs come and go in the pauses: a few are then missed, or counted twice
+            async for run in in_slices(led.machine.overlapping(max(first, start_offset), end - 1)):
+                _count(window, _state(run), max(run.first, start_offset), run.last + 1, run)
+        return window
 
-    async def change_at_leader(self, call: Call) -> RecordChange:
-        request: ChangeRecordRequest = call.request
-        group_id, offset = call.path["group"], offset_of(call)
+    async def _stored_start(self, key: SharePartitionKey) -> int:
+        """Where the window of a share-partition begins that is not in memory; -1: the group has never fetched."""
+        asked = {key.topic_id: [PartitionState(partition=key.partition)]}
+        state = (await self._share_coordinators.state(apis.READ_STATE_SUMMARY, key.group_id, asked))[key]
+        if state.error_code:
+            raise error_of(state.error_code, state.error_message)
+        return -1 if state.start_offset is None else state.start_offset
+
+    async def change_at_leader(self, call: Call) -> messages.RecordChange:
+        request: messages.ChangeRecordRequest = call.request
+        offset = offset_of(call)
         topic, partition = await partition_of(call, self._metadata)
-        (led,) = await self._leader.get(group_id, [(topic, partition)], initialize=False)
+        (led,) = await self._leader.get(call.path["group"], [(topic, partition)], initialize=False)
         if isinstance(led, ApiError):
             raise led
         run = next(led.machine.overlapping(offset, offset), None)
-        if run is None or run.state is not ACQUIRED or run.member_id is None:
-            if request.action not in ("deliver_now", "reject"):
-                raise InvalidRecordState(f"offset {offset} is not held: {request.action} needs a held record")
-            reason = Reason(request.reason or BY_HAND) if request.action == "reject" else None
-            error = await self._leader.settle_delayed(led, offset, request.delivery_count, reason)
-            if error is not None:
-                error.definite = False  # this leader has decided; only its next one may not know
-                raise error
-            return RecordChange()
-        if request.action == "deliver_now":
-            raise InvalidRecordState(f"offset {offset} is held: deliver_now needs a delayed record; release it")
-        member_id = run.member_id
+        member_id = None if run is None or run.state is not ACQUIRED else run.member_id
+        if request.action not in (OF_DELAYED if member_id is None else TYPES):
+            is_held, needs = ("not held", "held") if member_id is None else ("held", "delayed")
+            raise InvalidRecordState(f"offset {offset} is {is_held}: {request.action} needs a {needs} record")
+        if member_id is None:
+            reason = Reason(request.reason or messages.BY_HAND) if request.action == "reject" else None
+            await self._leader.settle_delayed(led, offset, request.delivery_count, reason)
+            return messages.RecordChange()
         acknowledgement = Acknowledgement(
             topic=topic.name,
             topic_id=topic.topic_id,
             partition=partition,
             first_offset=offset,
             last_offset=offset,
-            type="renew" if request.action == "extend" else request.action,
+            type=TYPES[request.action],
             delivery_count=request.delivery_count,
             reason=None if request.reason is None else Reason(request.reason),
             delay_ms=request.delay_ms,
             lock_duration_ms=request.lock_duration_ms,
         )
         by_hand = LeaderAcknowledgeRequest(member_id=member_id, acknowledgements=[acknowledgement])
-        (result,) = await self._acknowledger.acknowledge(group_id, by_hand)
+        (result,) = await self._acknowledger.acknowledge(call.path["group"], by_hand)
         if result.kafka_code is not None:
             refused = error_of(result.kafka_code, result.detail)
             refused.definite = result.status == "failed"
@@ -146,32 +133,30 @@ class AtLeaderApi:
             raise InvalidRecordState(
                 f"offset {offset} was removed from the log: its holder keeps it until its lock ends"
             )
-        return RecordChange(member_id=member_id, note=MAY_RUN)
+        return messages.RecordChange(member_id=member_id, note=MAY_RUN)
 
 
-async def _count(machine: SharePartition, buckets: list[WindowBucket], first: int, end: int, size: int) -> None:
-    """Count the records of the window. Runs come and go in the pauses: a few are then missed, or counted twice."""
-    async for run in in_slices(machine.overlapping(max(first, machine.start_offset), end - 1)):
-        begin, last = max(run.first, first, machine.start_offset), min(run.last, end - 1)
-        while begin <= last:
-            number = (begin - first) // size
-            behind = min(first + (number + 1) * size, last + 1)
-            _add(buckets[number], run, behind - begin)
-            begin = behind
-
-
-def _add(bucket: WindowBucket, run: Run, records: int) -> None:
-    state = STATES[run.state]
+def _state(run: Run) -> str:
+    """The count of a bucket that the records of a run belong to."""
     if run.write is not None and run.write.pends:
-        state = "pending"
-    elif run.available_at_ms:
-        state = "delayed"
-        bucket.available_at_ms = min(bucket.available_at_ms or run.available_at_ms, run.available_at_ms)
-    elif run.state is AVAILABLE and not run.delivery_count:
-        state = "new"
-    elif run.state is ACQUIRED:
-        one = not bucket.acquired or bucket.member_id == run.member_id
-        bucket.member_id = run.member_id if one else None
-        bucket.lock_expires_at_ms = min(bucket.lock_expires_at_ms or run.lock_expires_at_ms, run.lock_expires_at_ms)
-    setattr(bucket, state, getattr(bucket, state) + records)
-    bucket.unread = max(bucket.unread - records, 0)
+        return "pending"
+    if run.available_at_ms:
+        return "delayed"
+    return "new" if run.state is AVAILABLE and not run.delivery_count else run.state.name.lower()
+
+
+def _count(window: messages.Window, state: str, begin: int, behind: int, run: Run | None = None) -> None:
+    """Count the offsets up to `behind` (exclusive), with which the group does the same, in the buckets they lie in."""
+    begin, behind = max(begin, window.from_offset), min(behind, window.to_offset)
+    while begin < behind:
+        number = (begin - window.from_offset) // window.bucket_size
+        bucket, end = window.buckets[number], min(window.from_offset + (number + 1) * window.bucket_size, behind)
+        if run is not None and state == "delayed":
+            bucket.available_at_ms = min(bucket.available_at_ms or run.available_at_ms, run.available_at_ms)
+        elif run is not None and state == "acquired":
+            one = not bucket.acquired or bucket.member_id == run.member_id
+            bucket.member_id = run.member_id if one else None
+            bucket.lock_expires_at_ms = min(bucket.lock_expires_at_ms or run.lock_expires_at_ms, run.lock_expires_at_ms)
+        setattr(bucket, state, getattr(bucket, state) + end - begin)
+        bucket.unread = max(bucket.unread - (end - begin), 0)
+        begin = end
