@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from sharequeue_gateway.leader.reports.activity import Totals
 from sharequeue_gateway.leader.reports.sampling import CLUSTER, HOUR_MS, MOST_WRITTEN, OLD_MS, Round, Sampling
 from sharequeue_gateway.record_log.sample_store import BACKLOG, FAILED, IN, OLDEST, OPEN, OUT, Counts
 
@@ -93,6 +94,18 @@ def test_a_round_writes_the_series_that_have_waited_longest() -> None:
     assert len(seen) == MOST_WRITTEN + 102, "each group, the topic, and the cluster"
 
 
+def test_a_count_is_told_once_and_a_deleted_group_begins_again() -> None:
+    totals = Totals()
+    totals.sums.update(produced=3, accepted=5, delivered=7, expired=1, released=2)
+    totals.dead_letters["rejected"] = 4
+    assert [totals.happened(), totals.happened()] == [[3, 5, 3, 4], [0, 0, 0, 0]]
+    totals.sums["accepted"] += 2
+    assert totals.happened() == [0, 2, 0, 0]
+    totals.reset()
+    totals.sums["accepted"] += 1
+    assert totals.happened() == [0, 1, 0, 0]
+
+
 def test_groups_come_in_the_order_of_their_need() -> None:
     sampling = Sampling()
     pairs = [
@@ -113,8 +126,9 @@ def test_groups_come_in_the_order_of_their_need() -> None:
     rest, end = sampling.page(place, 10)
     assert [group.group_id for group in (*first, *rest)] == list(reasons(sampling))
     assert end is None
-    assert [list(group.reasons) for group in sampling.one("failing")[0]] == [["errors"]]
-    assert sampling.one("nobody") == ([], None)
+    alone, end = sampling.page(None, 1, "failing")
+    assert ([list(group.reasons) for group in alone], end) == ([["errors"]], None)
+    assert sampling.page(None, 1, "nobody") == ([], None)
 
 
 def test_a_group_falls_behind_while_its_oldest_record_becomes_older() -> None:

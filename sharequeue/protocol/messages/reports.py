@@ -210,16 +210,10 @@ class AttentionList(Response):
     next_page_token: fields.NextPageToken | None = None
 
 
-class FiguresQuery(Request):
-    """Between gateways. `used_since_ms`: only pairs whose counts have changed since."""
-
-    used_since_ms: int = 0
-
-
 class Figures(Response):
-    """Counts of one gateway. `pairs`: a group, empty for what was produced to the topic; a topic's id; the counts
-    as in `sample_store`, where what happened counts since the gateway knows the pair. `members`: by group, a
-    number of each. `paused`: groups in memory."""
+    """Counts of one gateway. `pairs`: a group, empty for what was produced to the topic; a topic's id; the counts as
+    in `sample_store`, where what happened counts since the figures before. `members`: by group, a number of each.
+    `paused`: groups in memory."""
 
     pairs: list[tuple[str, str, list[int]]]
     members: dict[str, list[int]]

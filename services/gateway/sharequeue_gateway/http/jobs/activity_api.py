@@ -109,13 +109,12 @@ class ActivityApi:
         query: messages.AttentionQuery = call.request
         after = self._tokens.place(query.page_token, _rank, "listGroupsByAttention", None)
         sampling = await self._backlog.seen()
-        groups, end = sampling.page(after, query.page_size) if query.group_id is None else sampling.one(query.group_id)
+        groups, end = sampling.page(after, query.page_size, query.group_id)
         token = None if end is None else self._tokens.token(end)
         return messages.AttentionList(period_ms=sampling.period_ms, groups=groups, next_page_token=token)
 
-    async def figures_here(self, call: Call) -> messages.Figures:
-        query: messages.FiguresQuery = call.request
-        return await self._backlog.sampler.here(query.used_since_ms)
+    async def figures_here(self, _: Call) -> messages.Figures:
+        return await self._backlog.sampler.here()
 
 
 def _entry(total: ActivityTotal) -> messages.ActivityEntry:

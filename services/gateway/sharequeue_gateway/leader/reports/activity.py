@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import sub
 from typing import Any, Final
 
 from sharequeue.clock import Clock
@@ -39,8 +40,7 @@ MOST_COUNTED: Final = 20_000
 MOST_UNWRITTEN: Final = 10 * MOST_COUNTED
 """The most share-partitions, and the most outcomes, that wait for a write."""
 CLOSE_S: Final = 2.0
-
-
+NOTHING_HAPPENED: Final = (0, 0, 0, 0)
 SUMS: Final = ("produced", "delivered", "accepted", "released", "rejected", "expired")
 
 
@@ -60,15 +60,23 @@ class Counts:
 class Totals(Counts):
     """The counts of a group and a topic since this gateway counts them; of a topic alone, the records produced to it.
 
-    `used_at_ms`: when they last changed, a few seconds late.
+    `used_at_ms`: when they last changed, a few seconds late. `sampled`: those that a sample has.
     """
 
     used_at_ms: int = 0
+    sampled: Sequence[int] = NOTHING_HAPPENED
 
     def reset(self) -> None:
         self.sums.clear()
         self.dead_letters.clear()
-        self.used_at_ms = 0
+        self.used_at_ms, self.sampled = 0, NOTHING_HAPPENED
+
+    def happened(self) -> list[int]:
+        """Return how many records were produced, accepted, failed, and became dead letters, since the last call."""
+        sums, before = self.sums, self.sampled
+        failed = sums["released"] + sums["rejected"] + sums["expired"]
+        self.sampled = sums["produced"], sums["accepted"], failed, self.dead_letters.total()
+        return [*map(sub, self.sampled, before)]
 
     def written(self, now_ms: int) -> None:
         """Counts were written. Those of before a reset are in these totals no more."""

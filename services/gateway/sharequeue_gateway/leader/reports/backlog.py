@@ -112,7 +112,10 @@ class BacklogLook:
     async def look(self) -> None:
         """Look once, if that falls to this gateway; otherwise forget what was seen."""
         async with self._looking:
-            await self._look()
+            if self._cluster.leads(WHO):
+                await self._look()
+            else:
+                self._backlogs = self.sampler.sampling = None
 
     async def seen(self) -> Sampling:
         """Return the samples; the first request after a change of the gateway has it look.
@@ -124,10 +127,6 @@ class BacklogLook:
         return self.sampler.sampling
 
     async def _look(self) -> None:
-        if not self._cluster.leads(WHO):
-            self._backlogs = None
-            self.sampler.stop()
-            return
         try:
             backlogs = await self._query(backlog_store.backlogs, max(self.most_pairs, MOST_SAMPLED))
             self._oldest_ms = await self._query(backlog_store.oldest)

@@ -43,6 +43,11 @@ def of_topic(topic_id: str) -> str:
     return f"t/{topic_id}"
 
 
+def alone(place: int, count: int) -> Counts:
+    """Counts of which one was read."""
+    return [*NOTHING[:place], count, *NOTHING[place + 1 :]]
+
+
 def fields_of(counts: Counts, at_ms: int, now_ms: int) -> dict[str, Any]:
     """The fields of a Sample. `at_ms`: the end of its step, which may not have come yet."""
     oldest_ms = max(min(at_ms, now_ms) - counts[OLDEST], 0) if counts[OLDEST] else None
@@ -150,16 +155,14 @@ class Sampling:
                 ranked.append(((-urgency, -group.backlog, group_id), group))
         self._ranked = sorted(ranked, key=itemgetter(0))
 
-    def page(self, after: Place | None, size: int) -> tuple[list[GroupAttention], Place | None]:
-        """The groups behind a place in the order of need; and the place of the last one, if more follow."""
-        begin = 0 if after is None else bisect_right(self._ranked, after, key=itemgetter(0))
-        page = self._ranked[begin : begin + size]
-        return [group for _, group in page], page[-1][0] if begin + size < len(self._ranked) else None
-
-    def one(self, group_id: str) -> tuple[list[GroupAttention], None]:
-        """The group alone, if there is something to say of it; nothing follows."""
-        series = self._series.get(of_group(group_id))
-        return ([] if series is None else [series.attention(group_id, self.at_ms)]), None
+    def page(
+        self, after: Place | None, size: int, group_id: str | None = None
+    ) -> tuple[list[GroupAttention], Place | None]:
+        """The groups, or one of them, behind a place in the order of need; and the last one's, if more follow."""
+        ranked = [entry for entry in self._ranked if group_id in (None, entry[1].group_id)]
+        begin = 0 if after is None else bisect_right(ranked, after, key=itemgetter(0))
+        page = ranked[begin : begin + size]
+        return [group for _, group in page], page[-1][0] if begin + size < len(ranked) else None
 
     def due(self) -> list[tuple[str, Counts]]:
         """The rows to write: the cluster, and the series that have waited longest."""
