@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -31,6 +31,7 @@ from sharequeue_gateway.record_log.scheduled.cron_times import CronTimes
 from sharequeue_gateway.record_log.scheduled.schedule_log import NAME_HEADER, ScheduleLog
 from sharequeue_gateway.record_log.scheduled.schedule_store import Schedule
 from sharequeue_gateway.record_log.scheduled.scheduled_log import ScheduledLog
+from sharequeue_gateway.record_log.scheduled.scheduled_store import Listed
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
@@ -89,18 +90,9 @@ class ScheduledApi:
         found, count = await self._query(scheduled_store.list_some, topic.topic_id, after, query.page_size + 1)
         page = found[: query.page_size]
         return messages.ScheduledList(
-            scheduled=[
-                messages.ScheduledListing(
-                    schedule_id=row.schedule_id,
-                    partition=row.partition,
-                    deliver_at_ms=row.deliver_at_ms,
-                    bytes=row.size,
-                    key=_key_in(row.head),
-                )
-                for row in page
-            ],
+            scheduled=[messages.ScheduledListing(schedule_id=row.id, **_listed(row)) for row in page],
             scheduled_count=count,
-            next_page_token=self._tokens.token((page[-1].deliver_at_ms, page[-1].schedule_id))
+            next_page_token=self._tokens.token((page[-1].deliver_at_ms, page[-1].id))
             if len(found) > len(page)
             else None,
         )
@@ -117,20 +109,12 @@ class ScheduledApi:
             more = len(found) > wanted
             await self._metadata.topics_by_id(list({row.topic_id for row in found[:wanted]}))
             for row in found[:wanted]:
-                place = row.at_ms, row.id, row.name
+                place = row.deliver_at_ms, row.id, row.name
                 topic = self._metadata.name_of(row.topic_id)
                 if topic is not None and topic not in call.refused:  # a deleted one has no name
-                    page.due.append(
-                        messages.DueRecord(
-                            topic=topic,
-                            partition=row.partition,
-                            deliver_at_ms=row.at_ms,
-                            bytes=row.size,
-                            schedule_id=None if row.name else row.id,
-                            name=row.name or None,
-                            key=_key_in(row.head),
-                        )
-                    )
+                    schedule_id, name = (None, row.name) if row.name else (row.id, None)
+                    due = messages.DueRecord(topic=topic, schedule_id=schedule_id, name=name, **_listed(row))
+                    page.due.append(due)
         page.next_page_token = self._tokens.token(place) if more else None
         return page
 
@@ -204,9 +188,15 @@ class ScheduledApi:
         return msgspec.structs.replace(_summary(schedule), made_offset=made_offset)
 
 
-def _key_in(head: bytes) -> str | None:
-    key = _KEY.match(head)
-    return None if key is None else msgspec.json.decode(key[1], type=str)
+def _listed(row: Listed) -> dict[str, Any]:
+    """The fields that each entry of a list has."""
+    key = _KEY.match(row.head)
+    return {
+        "partition": row.partition,
+        "deliver_at_ms": row.deliver_at_ms,
+        "bytes": row.size,
+        "key": None if key is None else msgspec.json.decode(key[1], type=str),
+    }
 
 
 def _summary(schedule: Schedule) -> messages.ScheduleSummary:

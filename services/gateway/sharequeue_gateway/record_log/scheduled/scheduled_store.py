@@ -43,22 +43,12 @@ class Sizes(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """`head`: the first HEAD_BYTES of the record, which has `size` bytes."""
-
-    schedule_id: str
-    partition: int
-    deliver_at_ms: int
-    size: int
-    head: bytes
-
-
-class NextDue(NamedTuple):
-    """A scheduled record, or the next record of the schedule `name`. Its place in the order of all is `at_ms`, `id` (of
-    the record, or of the schedule's topic), `name`."""
+    """A scheduled record, or the next record of the schedule `name`. Its place in the order of all is `deliver_at_ms`,
+    `id` (of the record, or of the schedule's topic), `name`. `head`: the first HEAD_BYTES of its `size` bytes."""
 
     topic_id: str
     partition: int
-    at_ms: int
+    deliver_at_ms: int
     id: str
     name: str
     size: int
@@ -175,38 +165,40 @@ async def cancel(connection: Connection, topic_id: str, which: Sequence[str] | b
     return rows
 
 
+def _records(which: str) -> str:
+    """Some records behind a place, the next one due first, as `Listed`."""
+    return f"""
+        SELECT topic_id, partition, deliver_at_ms, schedule_id AS id, '' AS name, bytes,
+          substring(tail FROM 1 FOR {HEAD_BYTES}) AS head FROM log.scheduled_records
+        WHERE {which} AND (deliver_at_ms, schedule_id) > ($1, $2::uuid) ORDER BY deliver_at_ms, schedule_id LIMIT $3"""
+
+
 async def list_some(connection: Connection, topic_id: str, after: Place, most: int) -> tuple[list[Listed], int]:
     """Some records of a topic behind a place, the next one due first; and how many the topic has in all."""
-    rows = await connection.fetch(
-        f"""SELECT schedule_id::text, partition, deliver_at_ms, bytes, substring(tail FROM 1 FOR {HEAD_BYTES})
-            FROM log.scheduled_records s WHERE topic_id = $1 AND (deliver_at_ms, schedule_id) > ($2, $3::uuid)
-            ORDER BY deliver_at_ms, s.schedule_id LIMIT $4""",
-        topic_id,
-        *after,
-        most,
-    )
+    rows = await connection.fetch(_records("topic_id = $4"), *after, most, topic_id)
     _, sizes, _ = await look(connection, topic_id)
-    return [Listed(*row) for row in rows], sizes.records
+    return _listed(rows), sizes.records
 
 
-async def list_due(connection: Connection, after: tuple[int, str, str], most: int) -> list[NextDue]:
+async def list_due(connection: Connection, after: tuple[int, str, str], most: int) -> list[Listed]:
     """Some records and schedules of all topics behind a place, the next one due first: a look into two indexes."""
     rows = await connection.fetch(
-        f"""WITH records AS (
-              SELECT topic_id, partition, deliver_at_ms AS at_ms, schedule_id AS id, '' AS name, bytes,
-                substring(tail FROM 1 FOR {HEAD_BYTES}) AS head
-              FROM log.scheduled_records WHERE (deliver_at_ms, schedule_id) > ($1, $2::uuid)
-              ORDER BY deliver_at_ms, schedule_id LIMIT $4),
+        f"""WITH records AS ({_records("true")}),
             schedules AS (
               SELECT s.topic_id, partition, next_at_ms, s.topic_id, name, length(tail),
                 substring(tail FROM 1 FOR {HEAD_BYTES})
-              FROM log.schedules s WHERE NOT paused AND (next_at_ms, s.topic_id, name) > ($1, $2::uuid, $3)
-              ORDER BY next_at_ms, s.topic_id, name LIMIT $4)
-            SELECT * FROM records UNION ALL SELECT * FROM schedules ORDER BY at_ms, id, name LIMIT $4""",
-        *after,
+              FROM log.schedules s WHERE NOT paused AND (next_at_ms, s.topic_id, name) > ($1, $2::uuid, $4)
+              ORDER BY next_at_ms, s.topic_id, name LIMIT $3)
+            SELECT * FROM records UNION ALL SELECT * FROM schedules ORDER BY deliver_at_ms, id, name LIMIT $3""",
+        *after[:2],
         most,
+        after[2],
     )
-    return [NextDue(str(row[0]), row[1], row[2], str(row[3]), row[4], row[5], row[6]) for row in rows]
+    return _listed(rows)
+
+
+def _listed(rows: Iterable[Sequence[Any]]) -> list[Listed]:
+    return [Listed(str(row[0]), row[1], row[2], str(row[3]), *row[4:]) for row in rows]
 
 
 def sizes_by_topic(rows: Iterable[Due]) -> dict[str, Sizes]:
