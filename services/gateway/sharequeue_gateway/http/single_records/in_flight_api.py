@@ -1,7 +1,7 @@
 """Lists the records of a group that are in flight, at all leaders, one page at a time.
 
-Each leader lists its own share-partitions, in the order of topics and partitions, until it has filled a page. Behind
-the place where one of them stopped the list is incomplete, so the page ends there.
+Each leader lists its own share-partitions, in the order of topics and partitions, until it has filled a page. So a page
+of all lists is full where one of them stops, or before.
 """
 
 import asyncio
@@ -12,14 +12,8 @@ from typing import Final
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import InvalidRecordState, checked_group_id
+from sharequeue.protocol.messages import in_flight as messages
 from sharequeue.protocol.messages.cluster import GroupSummaryQuery, GroupSummaryResponse
-from sharequeue.protocol.messages.in_flight import (
-    DeadLetterStatus,
-    InFlightBatch,
-    InFlightPartition,
-    InFlightQuery,
-    ListInFlightResponse,
-)
 from sharequeue.protocol.messages.problems import PartitionError
 from sharequeue.protocol.types import DeliveryState, SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata, Partitions
@@ -42,7 +36,7 @@ from sharequeue_http.forms.errors import ApiError, InvalidRequest
 LOADED_AT_ONCE: Final = 100
 
 Place = tuple[str, int]
-Listed = InFlightPartition | PartitionError
+Listed = messages.InFlightPartition | PartitionError
 
 
 @dataclass(eq=False)
@@ -58,26 +52,26 @@ class InFlightApi:
     _commits: SettledCommits
     _tokens: PageTokens
 
-    async def list_in_flight_records(self, call: Call) -> ListInFlightResponse:
+    async def list_in_flight_records(self, call: Call) -> messages.ListInFlightResponse:
         """The records in flight, at every leader."""
         return await self.list_of(checked_group_id(call.path["group"]), call.request)
 
-    async def list_of(self, group_id: str, query: InFlightQuery) -> ListInFlightResponse:
+    async def list_of(self, group_id: str, query: messages.InFlightQuery) -> messages.ListInFlightResponse:
         await self._commits.applied()
         wanted, more = await self._wanted(group_id, query)
         mine, others = self._routing.split(group_id, wanted)
         answers = await asyncio.gather(*(self._routing.gateways.in_flight(node, group_id, query) for node in others))
         return _page([await self._list(group_id, mine, query), *answers], wanted, more, query.page_size, self._tokens)
 
-    async def in_flight_at_leader(self, call: Call) -> ListInFlightResponse:
+    async def in_flight_at_leader(self, call: Call) -> messages.ListInFlightResponse:
         """The records in flight in share-partitions that this gateway leads. Called by other gateways."""
-        query: InFlightQuery = call.request
+        query: messages.InFlightQuery = call.request
         group_id = call.path["group"]
         wanted, _ = await self._wanted(group_id, query)
         mine, _ = self._routing.split(group_id, wanted)
         return await self._list(group_id, mine, query)
 
-    async def _wanted(self, group_id: str, query: InFlightQuery) -> tuple[list[tuple[KnownTopic, int]], bool]:
+    async def _wanted(self, group_id: str, query: messages.InFlightQuery) -> tuple[list[tuple[KnownTopic, int]], bool]:
         """The initialised share-partitions of the group for this page, in order; and whether there are more."""
         if query.topic is not None:
             await self._metadata.topic_with(query.topic, query.partition or 0)
@@ -103,9 +97,11 @@ class InFlightApi:
         ]
         return wanted, summary.more and query.partition is None
 
-    async def _list(self, group_id: str, partitions: Partitions, query: InFlightQuery) -> ListInFlightResponse:
+    async def _list(
+        self, group_id: str, partitions: Partitions, query: messages.InFlightQuery
+    ) -> messages.ListInFlightResponse:
         """List share-partitions that this gateway leads, in order, until a page is full."""
-        listed = ListInFlightResponse(partitions=[])
+        listed = messages.ListInFlightResponse(partitions=[])
         if not partitions:
             return listed
         parked = await self._dead_letter_log.parked_counts(group_id)
@@ -129,8 +125,6 @@ class InFlightApi:
                     listed.partitions.append(self._partition(topic, partition, led, parked, query.offset))
                     room -= _weight(listed.partitions[-1])
                 if room <= 0:
-                    if (topic, partition) != partitions[-1]:
-                        listed.next_page_token = self._tokens.token((topic.name, partition))
                     return listed
         return listed
 
@@ -141,16 +135,16 @@ class InFlightApi:
         led: LedSharePartition,
         parked: Mapping[TopicIdPartition, Parked],
         offset: int | None,
-    ) -> InFlightPartition:
+    ) -> messages.InFlightPartition:
         machine = led.machine
         parked_here = parked.get((topic.topic_id, partition))
-        return InFlightPartition(
+        return messages.InFlightPartition(
             topic=topic.name,
             partition=partition,
             start_offset=machine.start_offset,
             end_offset=machine.end_offset,
             batches=[
-                InFlightBatch(
+                messages.InFlightBatch(
                     first_offset=run.first,
                     last_offset=run.last,
                     delivery_state=DeliveryState(run.state).name,
@@ -168,7 +162,7 @@ class InFlightApi:
             ],
             unfinished_before=None if offset is None else _unfinished_before(machine, offset),
             dead_letters=[
-                DeadLetterStatus(
+                messages.DeadLetterStatus(
                     first_offset=pending.letter.first_offset,
                     last_offset=pending.letter.last_offset,
                     attempts=pending.attempts,
@@ -194,35 +188,30 @@ def _unfinished_before(machine: SharePartition, offset: int) -> int:
 
 
 def _page(
-    answers: Sequence[ListInFlightResponse], wanted: Partitions, more: bool, page_size: int, tokens: PageTokens
-) -> ListInFlightResponse:
+    answers: Sequence[messages.ListInFlightResponse], wanted: Partitions, more: bool, page_size: int, tokens: PageTokens
+) -> messages.ListInFlightResponse:
     """Merge the lists of the leaders into one page."""
-    order = {(topic.name, partition): index for index, (topic, partition) in enumerate(wanted)}
-    last = len(wanted) - 1
-    stops = [
-        order.get(place, last)
-        for answer in answers
-        if (place := tokens.place(answer.next_page_token, PLACE, "", None)) is not None
-    ]
-    end = min(stops, default=last)
-    listed: list[Listed] = [entry for answer in answers for entry in answer.partitions]
-    listed += [entry for answer in answers for entry in answer.errors]
-    found = {order.get((entry.topic, entry.partition), len(order)): entry for entry in listed}
-    room = page_size
-    page = []
-    for index in sorted(index for index in found if index <= end):
-        page.append(found[index])
-        room -= _weight(found[index])
+    listed: dict[Place, Listed] = {
+        (entry.topic, entry.partition): entry for answer in answers for entry in answer.partitions
+    }
+    listed |= {(entry.topic, entry.partition): entry for answer in answers for entry in answer.errors}
+    places = sorted({(topic.name, partition) for topic, partition in wanted} | listed.keys())
+    page: list[Listed] = []
+    room, end = page_size, len(places) - 1
+    for index, place in enumerate(places):
+        if (entry := listed.get(place)) is not None:
+            page.append(entry)
+            room -= _weight(entry)
         if room <= 0:
             end = index
             break
-    rest = bool(wanted) and (more or end < last)
-    return ListInFlightResponse(
-        partitions=[entry for entry in page if isinstance(entry, InFlightPartition)],
+    rest = bool(places) and (more or end < len(places) - 1)
+    return messages.ListInFlightResponse(
+        partitions=[entry for entry in page if isinstance(entry, messages.InFlightPartition)],
         errors=[entry for entry in page if isinstance(entry, PartitionError)],
-        next_page_token=tokens.token((wanted[end][0].name, wanted[end][1])) if rest else None,
+        next_page_token=tokens.token(places[end]) if rest else None,
     )
 
 
 def _weight(entry: Listed) -> int:
-    return 1 + len(entry.batches) if isinstance(entry, InFlightPartition) else 1
+    return 1 + len(entry.batches) if isinstance(entry, messages.InFlightPartition) else 1

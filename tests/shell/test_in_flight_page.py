@@ -1,0 +1,53 @@
+"""A page of what is in flight at several leaders: everything once and in order, wherever a leader's list was full."""
+
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+from sharequeue_gateway.http.answers.page_tokens import PLACE, PageTokens
+from sharequeue_gateway.http.single_records.in_flight_api import _page
+
+from sharequeue.protocol.messages.in_flight import InFlightBatch, InFlightPartition, ListInFlightResponse
+from sharequeue.protocol.messages.problems import PartitionError
+
+TOKENS = PageTokens("secret")
+BATCH = InFlightBatch(first_offset=0, last_offset=0, delivery_state="ACQUIRED", delivery_count=1, attempt=1)
+
+
+def entry(place: tuple[str, int], batches: int) -> InFlightPartition | PartitionError:
+    topic, partition = place
+    if not batches:
+        return PartitionError(topic=topic, partition=partition, code="X", kafka_code=1, detail="")
+    return InFlightPartition(
+        topic=topic, partition=partition, start_offset=0, end_offset=0, batches=[BATCH] * (batches - 1)
+    )
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 7, 20, 1000])
+def test_pages_of_several_leaders_hold_everything_once_and_in_order(page_size: int, seed: int) -> None:
+    random = Random(seed)
+    places = [(topic, partition) for topic in ("a", "b", "c") for partition in range(8)]
+    sizes = {place: random.randrange(6) for place in places}
+    leaders = {place: random.randrange(3) for place in places}
+    idle = set(random.sample(places, 5))  # not in memory: no leader lists them
+    found: list[tuple[str, int]] = []
+    after: tuple[str, int] | None = ("", -1)
+    while after is not None:
+        wanted = [place for place in places if place > after]
+        more, wanted = len(wanted) > page_size, wanted[:page_size]
+        answers = []
+        for leader in range(3):
+            answer, room = ListInFlightResponse(partitions=[]), page_size
+            for place in wanted:
+                if leaders[place] == leader and place not in idle and room > 0:
+                    listed = entry(place, sizes[place])
+                    (answer.partitions if sizes[place] else answer.errors).append(listed)
+                    room -= max(sizes[place], 1)
+            answers.append(answer)
+        topics = [(SimpleNamespace(name=topic), partition) for topic, partition in wanted]
+        page = _page(answers, topics, more, page_size, TOKENS)
+        these = [(each.topic, each.partition) for each in (*page.partitions, *page.errors)]
+        assert sum(max(sizes[place], 1) for place in sorted(these)[:-1]) < page_size
+        found += sorted(these)
+        after = TOKENS.place(page.next_page_token, PLACE, "", None)
+    assert found == [place for place in places if place not in idle]
