@@ -7,18 +7,15 @@ from msgspec import UNSET, Meta, UnsetType
 from sharequeue.protocol.histogram import MAX_MS, bucket_of
 from sharequeue.protocol.messages import fields
 from sharequeue.protocol.messages.fields import Request, Response, at_most, open_word
-from sharequeue.protocol.types import MAX_INT64, MAX_PAGE_SIZE, Int32
-
-TimeMs = Annotated[int, Meta(ge=0, le=MAX_INT64, extra_json_schema={"format": "int64"})]
-Records = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
+from sharequeue.protocol.types import MAX_PAGE_SIZE, Int32
 
 
 class ListActivityQuery(Request):
     """The hours that overlap `from_ms` to `to_ms` (exclusive), in milliseconds since the epoch."""
 
-    from_ms: TimeMs = 0
+    from_ms: fields.TimestampMs = 0
     """The start, in milliseconds since the epoch. The hour that it lies in is counted whole."""
-    to_ms: TimeMs | None = None
+    to_ms: fields.TimestampMs | None = None
     """The end (exclusive), in milliseconds since the epoch. Absent: now."""
     group_id: fields.GroupId | None = None
     """Only what this group did. Absent: all groups, and the records produced."""
@@ -33,18 +30,18 @@ class DeliveryCount(Response):
 
     delivery_count: Int32
     """1 counts first deliveries, 2 second ones, and so on."""
-    records: Records
+    records: fields.AnyInt64
     """How many records were delivered for that time."""
 
 
 class TimeToAccept(Response):
     """Records accepted from `from_ms` to `below_ms` (exclusive) after their timestamp."""
 
-    from_ms: Records
+    from_ms: fields.AnyInt64
     """The lower bound of the bucket in milliseconds, included."""
-    below_ms: Records
+    below_ms: fields.AnyInt64
     """The upper bound of the bucket in milliseconds, excluded; at most an eighth above the lower one."""
-    records: Records
+    records: fields.AnyInt64
     """How many records were accepted in that time after their timestamp."""
 
 
@@ -63,30 +60,30 @@ class DeadLetterCount(Response):
 
     cause: DeadLetterCause
     """Why the records became dead letters."""
-    records: Records
+    records: fields.AnyInt64
     """How many records became dead letters for this cause."""
 
 
 class ActivityEntry(Response):
     """One hour of a share-partition; without `group_id`, one hour of a partition, with the records produced."""
 
-    hour_ms: Records
+    hour_ms: fields.AnyInt64
     """The start of the hour, in milliseconds since the epoch."""
     topic: str
     """The name that the topic had in this hour."""
     topic_id: fields.TopicId
     partition: fields.PartitionNumber
-    produced: Records
+    produced: fields.AnyInt64
     """Records appended to the partition. 0 in an entry of a group."""
-    delivered: Records
+    delivered: fields.AnyInt64
     """Deliveries to the group; a record that comes twice counts twice."""
-    accepted: Records
+    accepted: fields.AnyInt64
     """Records that were accepted."""
-    released: Records
+    released: fields.AnyInt64
     """Records that were released, to be delivered again."""
-    rejected: Records
+    rejected: fields.AnyInt64
     """Records that were rejected, to become dead letters."""
-    expired: Records
+    expired: fields.AnyInt64
     """Records whose lock ended before they were settled."""
     deliveries: list[DeliveryCount]
     """How many records were delivered for the first time, the second time, and so on."""
@@ -107,8 +104,6 @@ class ActivityReport(Response):
     next_page_token: fields.NextPageToken | UnsetType = UNSET
 
 
-# Samples
-
 MOST_POINTS: Final = 500
 """Points of one answer."""
 MIN_STEP_MS: Final = 10_000
@@ -121,9 +116,9 @@ class ListSamplesQuery(Request):
     """Only this group. Absent: the whole cluster, or the topic."""
     topic: fields.EnforcedTopicName | None = None
     """Only this topic, all its groups together. It does not go with `group_id`."""
-    from_ms: TimeMs | None = None
+    from_ms: fields.TimestampMs | None = None
     """The start, in milliseconds since the epoch. Absent: an hour before the end."""
-    to_ms: TimeMs | None = None
+    to_ms: fields.TimestampMs | None = None
     """The end, in milliseconds since the epoch. Absent: now."""
     step_ms: Annotated[int, Meta(ge=MIN_STEP_MS, le=2**40, extra_json_schema={"format": "int64"})] = MIN_STEP_MS
     """The time between two points, from 10,000. It is raised until the span has at most 500 points; to an
@@ -135,21 +130,21 @@ class Sample(Response):
 
     at_ms: fields.TimestampMs
     """The end of the step, in milliseconds since the epoch."""
-    in_count: Records
+    in_count: fields.AnyInt64
     """Records produced; for a group, to the topics that it reads."""
-    out_count: Records
+    out_count: fields.AnyInt64
     """Records that were accepted."""
-    failed_count: Records
+    failed_count: fields.AnyInt64
     """Records that were released or rejected, or whose lock ended."""
-    dead_count: Records
+    dead_count: fields.AnyInt64
     """Dead letters that were written."""
-    backlog: Records
+    backlog: fields.AnyInt64
     """Records that are not finished, held and delayed ones included."""
-    held_count: Records
+    held_count: fields.AnyInt64
     """Those that a member holds, or whose outcome is being made durable."""
-    delayed_count: Records
+    delayed_count: fields.AnyInt64
     """Those whose delay has not ended."""
-    open_dead_letters: Records
+    open_dead_letters: fields.AnyInt64
     """Dead letters that are open."""
     oldest_ready_ms: fields.AnyInt64 | None = None
     """The age of the oldest record that waits for a worker, in milliseconds. Absent if none waits."""
@@ -158,7 +153,7 @@ class Sample(Response):
 class SampleList(Response):
     """The steps of a span of time. A step before the first sample is left out."""
 
-    step_ms: Records
+    step_ms: fields.AnyInt64
     """The time between two points, which may be longer than was asked for."""
     points: Annotated[list[Sample], at_most(MOST_POINTS)]
     """The points, the oldest first. The last one may be of a step that has not ended."""
@@ -192,10 +187,10 @@ class GroupAttention(Sample, kw_only=True):
     """The group that was looked at."""
     reasons: list[AttentionReason]
     """Why it needs attention, the most urgent first. Empty: it needs none."""
-    ready_count: Records
+    ready_count: fields.AnyInt64
     """Those of the backlog that wait for a worker."""
     worker_count: fields.Count
-    """Members that were seen in the last minute. One that calls several gateways counts at each."""
+    """Members that were seen in the last minute. One that calls several gateways counts once."""
     paused: bool = False
     """True: its fetches acquire nothing (`share.paused`). Known while a gateway has it in memory."""
 
@@ -203,7 +198,7 @@ class GroupAttention(Sample, kw_only=True):
 class AttentionList(Response):
     """Groups with work or workers, those that need attention first."""
 
-    period_ms: Records
+    period_ms: fields.AnyInt64
     """The time between the last look and the one before."""
     groups: Annotated[list[GroupAttention], at_most(MAX_PAGE_SIZE)]
     """A page of groups, in the order of their need."""
