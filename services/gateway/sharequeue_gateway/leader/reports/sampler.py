@@ -61,14 +61,14 @@ class Sampler:
         for figures in filter(None, answers):
             ended.paused.update(figures.paused)
             for group_id, members in figures.members.items():
-                ended.workers.setdefault(group_id, set()).update(members)
+                ended.workers[group_id].update(members)
             await self._add(ended, figures.pairs)
         ready = [(group_id, topic_id, at_ms) for (group_id, topic_id, delayed), at_ms in oldest.items() if not delayed]
         for place, found in ((BACKLOG, backlogs.largest), (OPEN, opened.largest), (OLDEST, ready)):
             await self._add(ended, ((group_id, topic_id, alone(place, count)) for group_id, topic_id, count in found))
         async for group_id, topic_id, _ in in_slices(backlogs.largest):  # a group gets what its topics get
-            ended.of(of_group(group_id))[IN] += ended.of(of_topic(topic_id))[IN]
-        cluster = ended.of(CLUSTER)
+            ended.series[of_group(group_id)][IN] += ended.series[of_topic(topic_id)][IN]
+        cluster = ended.series[CLUSTER]
         cluster[BACKLOG], cluster[OPEN] = backlogs.records, opened.records
         sampling = self.sampling = self.sampling or Sampling()
         async for _ in in_slices(sampling.note(ended)):

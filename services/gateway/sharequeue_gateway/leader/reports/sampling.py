@@ -12,7 +12,9 @@ that have waited longest are written first. What happened to the others gathers 
 
 import heapq
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from operator import add, itemgetter
 from typing import Any, Final
 
@@ -54,22 +56,19 @@ def fields_of(counts: Counts, at_ms: int, now_ms: int) -> dict[str, Any]:
     return {**dict(zip(Sample.__struct_fields__, (at_ms, *counts), strict=True)), "oldest_ready_ms": oldest_ms}
 
 
+@dataclass(eq=False)
 class Round:
     """The counts of one look by series: the cluster, groups, topics. `workers`: by group, its members' numbers."""
 
-    def __init__(self, at_ms: int) -> None:
-        self.at_ms = at_ms
-        self.workers: Final[dict[str, set[int]]] = {}
-        self.paused: Final = set[str]()
-        self.series: Final[dict[str, Counts]] = {CLUSTER: [*NOTHING]}
-
-    def of(self, series: str) -> Counts:
-        return self.series.setdefault(series, [*NOTHING])
+    at_ms: int
+    series: dict[str, Counts] = field(default_factory=lambda: defaultdict(lambda: [*NOTHING]))
+    workers: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    paused: set[str] = field(default_factory=set)
 
     def add(self, group_id: str, topic_id: str, counts: Counts) -> None:
         """Add what a gateway counted, or what was read. `group_id`: empty for produced records."""
         for series in (CLUSTER, of_topic(topic_id), *((of_group(group_id),) if group_id else ())):
-            sums = self.of(series)
+            sums = self.series[series]
             oldest = sums[OLDEST], counts[OLDEST]
             sums[:] = map(add, sums, counts)
             sums[OLDEST] = min(oldest) or max(oldest)
@@ -139,12 +138,12 @@ class Sampling:
         self.period_ms = ended.at_ms - self.at_ms if self.at_ms else 0
         self.at_ms = ended.at_ms
         self._due, ranked = [], []
-        for name in {*ended.series, *self._series, *map(of_group, ended.workers)}:
+        for name in {CLUSTER, *ended.series, *self._series, *map(of_group, ended.workers)}:
             yield
             series = self._series.setdefault(name, Series())
             group_id = name[2:] if name.startswith("g/") else ""
             series.workers, series.paused = len(ended.workers.get(group_id, ())), group_id in ended.paused
-            series.note(ended.of(name), self.period_ms)
+            series.note(ended.series[name], self.period_ms)
             if name != CLUSTER and series.due(self.at_ms):
                 self._due.append((series.written_at_ms, name))
             if series.idle and name != CLUSTER:
