@@ -38,7 +38,7 @@ def write(sampling: Sampling) -> dict[str, Counts]:
 
 
 def reasons(sampling: Sampling) -> dict[str, list[str]]:
-    return {group.group_id: list(group.reasons) for group in sampling.page(None, 100)[0]}
+    return {group.group_id: list(group.reasons) for _, group in sampling.behind(None, 100, None)}
 
 
 def test_a_count_is_of_the_cluster_the_group_and_the_topic() -> None:
@@ -122,13 +122,11 @@ def test_groups_come_in_the_order_of_their_need() -> None:
         ("well", []),
         ("idle", []),
     ]
-    first, place = sampling.page(None, 2)
-    rest, end = sampling.page(place, 10)
-    assert [group.group_id for group in (*first, *rest)] == list(reasons(sampling))
-    assert end is None
-    alone, end = sampling.page(None, 1, "failing")
-    assert ([list(group.reasons) for group in alone], end) == ([["errors"]], None)
-    assert sampling.page(None, 1, "nobody") == ([], None)
+    first = sampling.behind(None, 2, None)
+    rest = sampling.behind(first[-1][0], 10, None)
+    assert [group.group_id for _, group in (*first, *rest)] == list(reasons(sampling))
+    assert [list(group.reasons) for _, group in sampling.behind(None, 1, "failing")] == [["errors"]]
+    assert sampling.behind(None, 1, "nobody") == []
 
 
 def test_a_group_falls_behind_while_its_oldest_record_becomes_older() -> None:

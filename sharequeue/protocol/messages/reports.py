@@ -101,7 +101,7 @@ class ActivityReport(Response):
 
     activity: Annotated[list[ActivityEntry], at_most(MAX_PAGE_SIZE)]
     """At most `page_size` entries, by hour, topic and partition."""
-    next_page_token: fields.NextPageToken | UnsetType = UNSET
+    next_page_token: fields.NextPageToken | None = None
 
 
 MOST_POINTS: Final = 500

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -88,13 +89,11 @@ class ScheduledApi:
         topic = await self._metadata.topic(call.path["topic"])
         after = self._tokens.place(query.page_token, _place, "listScheduledRecords", _BEGINNING)
         found, count = await self._query(scheduled_store.list_some, topic.topic_id, after, query.page_size + 1)
-        page = found[: query.page_size]
+        page, token = self._tokens.page(found, query.page_size, attrgetter("deliver_at_ms", "id"))
         return messages.ScheduledList(
             scheduled=[messages.ScheduledListing(schedule_id=row.id, **_listed(row)) for row in page],
             scheduled_count=count,
-            next_page_token=self._tokens.token((page[-1].deliver_at_ms, page[-1].id))
-            if len(found) > len(page)
-            else None,
+            next_page_token=token,
         )
 
     async def list_due(self, call: Call) -> messages.DueList:

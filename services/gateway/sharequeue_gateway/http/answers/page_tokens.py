@@ -5,6 +5,7 @@ import base64
 import binascii
 import hashlib
 import os
+from collections.abc import Callable, Sequence
 from operator import xor
 from typing import Annotated, Any, Final, TypeVar
 
@@ -16,6 +17,7 @@ from sharequeue_http.forms.errors import InvalidRequest
 
 Place = TypeVar("Place", bound=tuple[Any, ...])
 Start = TypeVar("Start")
+Entry = TypeVar("Entry")
 PLACE: Final = msgspec.json.Decoder(tuple[PlainText, Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT32)]])
 """A topic and a partition, where a page ended."""
 _SALT_BYTES: Final = 12
@@ -44,6 +46,12 @@ class PageTokens:
             return decoder.decode(self._mixed(raw[:_SALT_BYTES], raw[_SALT_BYTES:]))
         except (binascii.Error, msgspec.MsgspecError, ValueError):
             raise InvalidRequest(f"page_token is not one that {call} gave") from None
+
+    def page(
+        self, found: Sequence[Entry], size: int, place_of: Callable[[Entry], tuple[Any, ...]]
+    ) -> tuple[Sequence[Entry], str | None]:
+        """The first `size` entries, and the token of the next page if there are more."""
+        return found[:size], self.token(place_of(found[size - 1])) if len(found) > size else None
 
     def _mixed(self, salt: bytes, text: bytes) -> bytes:
         """A text with the bytes that the secret and the salt make: twice is the text again. A changed token is one of

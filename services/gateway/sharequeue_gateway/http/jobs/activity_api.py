@@ -4,6 +4,7 @@ Every gateway reads the tables of counts and samples. The one that takes the sam
 """
 
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -67,13 +68,8 @@ class ActivityApi:
             (min(after[0], _LAST_HOUR), *after[1:]),
             query.page_size + 1,
         )
-        more = len(found) > query.page_size
-        found = found[: query.page_size]
-        report = messages.ActivityReport(activity=[_entry(total) for total in found])
-        if more:
-            last = found[-1]
-            report.next_page_token = self._tokens.token((last.hour, last.group_id, last.topic_id, last.partition))
-        return report
+        page, token = self._tokens.page(found, query.page_size, attrgetter("hour", "group_id", "topic_id", "partition"))
+        return messages.ActivityReport(activity=[_entry(total) for total in page], next_page_token=token)
 
     async def list_samples(self, call: Call) -> messages.SampleList:
         """Answer each step from the first row on. Without a row nothing has changed since the step before."""
@@ -109,8 +105,9 @@ class ActivityApi:
         query: messages.AttentionQuery = call.request
         after = self._tokens.place(query.page_token, _rank, "listGroupsByAttention", None)
         sampling = await self._backlog.seen()
-        groups, end = sampling.page(after, query.page_size, query.group_id)
-        token = None if end is None else self._tokens.token(end)
+        found = sampling.behind(after, query.page_size + 1, query.group_id)
+        page, token = self._tokens.page(found, query.page_size, itemgetter(0))
+        groups = [group for _, group in page]
         return messages.AttentionList(period_ms=sampling.period_ms, groups=groups, next_page_token=token)
 
     async def figures_here(self, _: Call) -> messages.Figures:

@@ -154,14 +154,11 @@ class Sampling:
                 ranked.append(((-urgency, -group.backlog, group_id), group))
         self._ranked = sorted(ranked, key=itemgetter(0))
 
-    def page(
-        self, after: Place | None, size: int, group_id: str | None = None
-    ) -> tuple[list[GroupAttention], Place | None]:
-        """The groups, or one of them, behind a place in the order of need; and the last one's, if more follow."""
+    def behind(self, after: Place | None, most: int, group_id: str | None) -> list[tuple[Place, GroupAttention]]:
+        """Some of the groups behind a place in the order of need, or one group, each with its place."""
         ranked = [entry for entry in self._ranked if group_id in (None, entry[1].group_id)]
         begin = 0 if after is None else bisect_right(ranked, after, key=itemgetter(0))
-        page = ranked[begin : begin + size]
-        return [group for _, group in page], page[-1][0] if begin + size < len(ranked) else None
+        return ranked[begin : begin + most]
 
     def due(self) -> list[tuple[str, Counts]]:
         """The rows to write: the cluster, and the series that have waited longest."""
