@@ -36,15 +36,16 @@ def migrate(database_url: str, chains: tuple[str, ...], with_roles: bool, as_jso
     """
     with extra("server", "migrate", as_json=as_json):
         from sharequeue.stack import checks, roles  # noqa: PLC0415 - needs the extra, and takes long
+        from sharequeue.stack.migrate import upgrade  # noqa: PLC0415
 
     try:
         checks.check_postgres(database_url, "--url")
         if with_roles:
             urls = roles.owners(os.environ)
             roles.make_roles(database_url, urls)
-            upgraded = [step for chain in chains or CHAINS for step in checks.migrate(urls[chain], (chain,))]
+            upgraded = [step for chain in chains or CHAINS for step in upgrade(urls[chain], (chain,))]
         else:
-            upgraded = checks.migrate(database_url, chains or CHAINS)
+            upgraded = upgrade(database_url, chains or CHAINS)
     except checks.StoreError as fault:
         complain(str(fault), as_json=as_json, by="sharequeue migrate")
         sys.exit(REFUSED)

@@ -7,6 +7,6 @@ and stop. Callers: the command line (`up`, `migrate`), the tests, the benchmarks
       postgres.py     PostgreSQL as a child process      redis.py   Valkey as a child process
         process.py        what both have in common
         system_user.py    run by root: another user, and folders which that user can enter
-    migrate.py        the three chains of database migrations
+    migrate.py        the three chains of database migrations; `up` runs it as a program, if chains.py names other heads
     checks.py         stores that the user names by URL: refused in one sentence before anything starts
 """

@@ -4,17 +4,14 @@ is refused in one sentence, before the start."""
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 import asyncpg
-from alembic.util import CommandError
-from sqlalchemy.exc import SQLAlchemyError
 
 from sharequeue.service.addresses import check_redis_url
-from sharequeue.stack.chains import CHAINS
-from sharequeue.stack.migrate import UnknownSchema, Upgraded, upgrade
+from sharequeue.stack.chains import CHAINS, head
 
 ANSWER_SECONDS: Final = 5
 
@@ -23,15 +20,22 @@ class StoreError(Exception):
     """A store cannot be used; the text names it, where it is and why, without its password."""
 
 
-def check_postgres(url: str, option: str) -> None:
-    """Connect once. Raises: StoreError. `option`: the command-line option that gave the URL."""
+def check_postgres(url: str, option: str) -> bool:
+    """Connect once. Returns: whether all schemas are up to date. Raises: StoreError. `option`: the command-line option
+    that gave the URL."""
 
-    async def connect() -> None:
-        async with once(url):
-            pass
+    async def up_to_date() -> bool:
+        async with once(url) as connection:
+            try:
+                found = [
+                    await connection.fetchval(f"SELECT version_num FROM {chain}.schema_version") for chain in CHAINS
+                ]
+            except asyncpg.PostgresError:  # one is missing, or another role's
+                return False
+        return found == [head(chain) for chain in CHAINS]
 
     with faults_of(url, option):
-        asyncio.run(connect())
+        return asyncio.run(up_to_date())
 
 
 @contextlib.asynccontextmanager
@@ -83,16 +87,6 @@ def check_kafka(servers: str, option: str) -> None:
         else:
             return
     raise StoreError(f"cannot use Kafka ({option}): {'; '.join(faults)}")
-
-
-def migrate(url: str, chains: Sequence[str] = CHAINS) -> list[Upgraded]:
-    """Bring the schemas of `chains` up to date. Raises: StoreError."""
-    try:
-        return upgrade(url, chains)
-    except UnknownSchema as fault:
-        raise StoreError(str(fault)) from None
-    except (OSError, asyncpg.PostgresError, SQLAlchemyError, CommandError) as fault:
-        raise StoreError(f"the database schemas cannot be brought up to date: {reason_of(fault)}") from fault
 
 
 async def in_database(url: str, function: Any, *arguments: Any) -> Any:

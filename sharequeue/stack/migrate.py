@@ -1,28 +1,32 @@
-"""Database migrations: three chains, one per schema, so that each service's data can live in a database of its own."""
+"""Database migrations: three chains, one per schema, so that each service's data can live in a database of its own.
+
+As a program it reads the URL of a database from its standard input: `sharequeue up` runs it, so that the memory of the
+libraries here goes with it.
+"""
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final
 
+import asyncpg
 from alembic import command, op
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext, MigrationInfo
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from sharequeue import postgres_connection
-from sharequeue.stack.chains import CHAINS
+from sharequeue.stack.chains import CHAINS, scripts
+from sharequeue.stack.checks import StoreError, reason_of
 
 NO_TIMEOUT: Final = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
 """For the wait for another runner. `migrations/env.py` sets those of a revision."""
-
-
-class UnknownSchema(Exception):
-    """Another version of sharequeue made a schema; the text says which, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,6 @@ class Upgraded:
     after: str | None
 
 
-def scripts() -> Path:
-    """Return where the migrations are: beside the checkout's packages, or inside the installed one."""
-    package = Path(__file__).parents[1]
-    checkout = package.parent / "migrations"
-    return checkout if checkout.is_dir() else package / "_migrations"
-
-
 def execute(statements: str) -> None:
     """Run SQL statements within a migration. Each ends with a semicolon at the end of a line."""
     for statement in statements.split(";\n"):
@@ -49,12 +46,16 @@ def execute(statements: str) -> None:
 
 
 def upgrade(database_url: str, chains: Sequence[str] = CHAINS) -> list[Upgraded]:
-    """Bring the schemas of `chains` up to date. `database_url`: postgresql://user:password@host:port/database."""
-    return asyncio.run(upgrade_async(database_url, chains))
+    """Bring the schemas of `chains` up to date. `database_url`: postgresql://user:password@host:port/database.
+    Raises: StoreError."""
+    try:
+        return asyncio.run(upgrade_async(database_url, chains))
+    except (OSError, asyncpg.PostgresError, SQLAlchemyError, CommandError) as fault:
+        raise StoreError(f"the database schemas cannot be brought up to date: {reason_of(fault)}") from fault
 
 
 async def upgrade_async(database_url: str, chains: Sequence[str] = CHAINS) -> list[Upgraded]:
-    """As `upgrade`, from a running event loop."""
+    """As `upgrade`, from a running event loop. Raises: StoreError for a schema of another version, or any fault."""
     # asyncpg reads the URL, as in the services: SQLAlchemy knows fewer options of it.
     connect = partial(postgres_connection.connect, database_url, "sharequeue-migrate", NO_TIMEOUT)
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect)
@@ -91,13 +92,20 @@ def _upgrade(connection: Connection, chain: str) -> Upgraded:
 
 
 def _check_revision(connection: Connection, chain: str) -> None:
-    """Raises: UnknownSchema."""
+    """Raises: StoreError: another version of sharequeue made the schema."""
     options = {"version_table": "schema_version", "version_table_schema": chain}
     found = MigrationContext.configure(connection, opts=options).get_current_heads()
     known = {script.revision for script in ScriptDirectory.from_config(_config(chain)).walk_revisions()}
     if unknown := set(found) - known:
-        raise UnknownSchema(
+        raise StoreError(
             f"another version of sharequeue made the schema {chain} (revision {', '.join(unknown)!r}), and data from before"
             " 0.1.0 cannot be upgraded: use an empty database (with `sharequeue up`, another --data-dir), or the version"
             " that made it"
         )
+
+
+if __name__ == "__main__":
+    try:
+        upgrade(sys.stdin.read())
+    except StoreError as fault:
+        sys.exit(str(fault))

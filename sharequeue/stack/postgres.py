@@ -82,7 +82,7 @@ class Postgres(Process):
 
     def launch(self) -> None:
         """Start, and return before the server is ready. Raises: EmbeddedError."""
-        if not (self.home / "PG_VERSION").exists():
+        if self.is_new():
             self._make_cluster()
         self._check_owner()
         self._forget_stale_process()
@@ -103,6 +103,9 @@ class Postgres(Process):
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self._spawn([str(self._programs / "postgres"), "-D", str(self.home), *options], signal.SIGINT)
+
+    def is_new(self) -> bool:
+        return not (self.home / "PG_VERSION").exists()
 
     def wait(self) -> str:
         """Wait until it takes connections. Returns: the database's URL. Raises: EmbeddedError: it does not start."""

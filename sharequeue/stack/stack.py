@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
 import sys
 import time
 import urllib.error
@@ -79,6 +80,23 @@ class ServiceProcess(Process):
 
     def ready(self) -> bool:
         return all(_ready(url, self._open) for url in self.urls.values())
+
+
+class Migration(Process):
+    """The program that brings the schemas up to date. The memory of its libraries goes with it."""
+
+    def start(self) -> None:
+        command = [sys.executable, "-P", "-m", "sharequeue.stack.migrate"]
+        self._spawn(command, signal.SIGKILL, cwd=None, stdin=subprocess.PIPE)
+
+    def finish(self, url: str) -> None:
+        """Give it the database, and wait for its end. Raises: EmbeddedError: it failed."""
+        if self.process is None:
+            self.start()
+        assert self.process is not None
+        self.process.communicate(url.encode())
+        if self.process.returncode:
+            raise EmbeddedError(self.log_tail())
 
 
 def _ready(url: str, open_url: Callable[..., Any]) -> bool:
@@ -185,6 +203,7 @@ class Stack:
         self._fates: defaultdict[str, Fate] = defaultdict(Fate)
         self.postgres: Postgres | None = None
         self.redis: Redis | None = None
+        self._migration: Migration | None = None
         self.services: list[ServiceProcess] = []
         self.url = ""
         self.urls: list[str] = []
@@ -258,8 +277,11 @@ class Stack:
         if self._redis_url is None:
             self.redis = Redis(self._data_dir, password=self._secret("redis.password"), inherited=inherited)
             self.redis.launch()
+        self._migration = Migration("the migration", self._data_dir / "migrate.log", inherited)
         if self._postgres_url is None:
             self.postgres = Postgres(self._data_dir, inherited=inherited, temporary=self._temporary)
+            if self.postgres.is_new():
+                self._migration.start()  # its imports take as long as making the cluster
             self.postgres.launch()
         from sharequeue.stack import checks  # noqa: PLC0415 - its import takes as long as the start of the stores
 
@@ -270,11 +292,12 @@ class Stack:
         try:
             if self.redis is None:
                 checks.check_redis(redis_url, "--redis-url")
-            if self.postgres is None:
-                checks.check_postgres(postgres_url, "--postgres-url")
+            option = "--postgres-url" if self.postgres is None else "--data-dir"
+            up_to_date = checks.check_postgres(postgres_url, option)
             if self._kafka is not None:
                 checks.check_kafka(self._kafka, "--kafka")
-            checks.migrate(postgres_url)
+            if not up_to_date:
+                self._migration.finish(postgres_url)
             if self.admin_key is not None:
                 self._store_admin_key(postgres_url, self.admin_key.name)
         except checks.StoreError as fault:
@@ -422,12 +445,14 @@ class Stack:
         return {name: url for process in self.services for name, url in process.urls.items()}
 
     def stop(self) -> None:
-        """Stop in order: gateways, group coordinators, share coordinators, Redis, PostgreSQL."""
+        """Stop in order: gateways, group coordinators, share coordinators, a migration, Redis, PostgreSQL."""
         for service in self.services:
             if service.name.startswith("gateway"):  # all at once, so that none waits for calls to go to another
                 service.terminate()
         for service in reversed(self.services):
             service.stop()
+        if self._migration is not None:
+            self._migration.kill()
         for store in (self.redis, self.postgres):
             if store is not None:
                 store.stop()

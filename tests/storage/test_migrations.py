@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from sharequeue.stack.chains import CHAINS
-from sharequeue.stack.checks import StoreError, migrate
-from sharequeue.stack.migrate import upgrade_async
+from sharequeue.stack.checks import StoreError, check_postgres
+from sharequeue.stack.migrate import upgrade, upgrade_async
 from sharequeue.stack.postgres import Postgres
 
 COMMAND = Path(sys.executable).with_name("sharequeue")
@@ -57,7 +57,9 @@ async def schemas(database_url: str) -> set[str]:
 
 
 async def test_migrating_an_empty_database_twice_changes_nothing_more(empty_database: str) -> None:
+    assert not await asyncio.to_thread(check_postgres, empty_database, "--url")
     await upgrade_async(empty_database)
+    assert await asyncio.to_thread(check_postgres, empty_database, "--url")
     after = await tables(empty_database)
     assert {"record_batches", "share_records", "topics"} <= {row[1] for row in after}
     await upgrade_async(empty_database)
@@ -120,7 +122,7 @@ async def test_schemas_of_another_version_are_refused_and_not_changed(
         await query(empty_database, statement)
     before = await tables(empty_database)
     with pytest.raises(StoreError, match=f"made the schema {chain} .*'{revision}'.*use an empty database") as refused:
-        await asyncio.to_thread(migrate, empty_database)
+        await asyncio.to_thread(upgrade, empty_database)
     assert "\n" not in str(refused.value)
     assert await tables(empty_database) == before
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import hashlib
 import itertools
 import json
 import os
@@ -163,6 +164,49 @@ def loggers_of(data_dir: Path, message: str) -> list[str]:
 # The life of a stack
 
 
+def test_a_migration_that_is_refused_says_why(
+    data_dir: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
+) -> None:
+    database_url = new_database()
+    sql(database_url, "UPDATE log.schema_version SET version_num = 'log_999'")
+    said = refused("--postgres-url", database_url, "--redis-url", new_redis(), data_dir=data_dir)
+    assert "another version of sharequeue made the schema log (revision 'log_999')" in said
+    assert "use an empty database (with `sharequeue up`, another --data-dir)" in said
+    assert said.count("\n") == 1
+
+
+def test_ctrl_c_ends_a_migration_that_waits(
+    tmp_path: Path, data_dir: Path, new_database: Callable[[], str], new_redis: Callable[[], str]
+) -> None:
+    """Another runner of the migrations has their lock."""
+    database_url = new_database()
+    key = int.from_bytes(hashlib.blake2b(b"sharequeue-migrate-groups", digest_size=8).digest(), signed=True)
+    waits = (
+        "SELECT true FROM pg_stat_activity WHERE application_name = 'sharequeue-migrate' AND wait_event = 'advisory'"
+    )
+    with asyncio.Runner() as runner:
+        other = runner.run(asyncpg.connect(database_url))
+        runner.run(other.execute(f"DROP SCHEMA groups CASCADE; SELECT pg_advisory_lock({key})"))
+        with Up(tmp_path, data_dir, "--postgres-url", database_url, "--redis-url", new_redis()) as up:
+            until(lambda: bool(runner.run(other.fetchval(waits))), "the migration waits")
+            assert up.end(signal.SIGINT) == 0
+            assert (up.left(), up.stderr) == ([], "stopping\n")
+        runner.run(other.close())
+
+
+def sql(database_url: str, statement: str) -> object:
+    """Execute a statement. Returns: the first value of its answer."""
+
+    async def executed() -> object:
+        connection = await asyncpg.connect(database_url)
+        try:
+            return await connection.fetchval(statement)
+        finally:
+            await connection.close()
+
+    return asyncio.run(executed())
+
+
 def test_data_and_locks_survive_every_kind_of_end(tmp_path: Path, data_dir: Path) -> None:
     """First start cut off by kill -9; Ctrl-C; a crash of the machine; kill -9; the death of PostgreSQL."""
     before = status(data_dir)
@@ -173,6 +217,9 @@ def test_data_and_locks_survive_every_kind_of_end(tmp_path: Path, data_dir: Path
     with Up(tmp_path, data_dir, umask=0o077) as up:
         url = up.ready()
         assert re.fullmatch(r"ready: http://127\.0\.0\.1:\d+\n", up.stdout)
+        loaded = Path(f"/proc/{up.process.pid}/maps").read_text()
+        assert "msgspec" in loaded
+        assert "greenlet" not in loaded, "a library of the migrations, whose memory ends with their process"
         produce_and_hold(url)
         assert up.end(signal.SIGINT) == 0
         assert up.left() == []
@@ -296,7 +343,8 @@ sys.exit(main())
     "fork",
     [
         pytest.param(1, id="Redis"),
-        pytest.param(4, id="PostgreSQL"),
+        pytest.param(2, id="migration"),
+        pytest.param(5, id="PostgreSQL"),
     ],
 )
 def test_an_interrupt_while_a_process_starts_ends_up(tmp_path: Path, data_dir: Path, fork: int) -> None:
@@ -422,15 +470,7 @@ def produced(url: str) -> int:
 def test_stores_given_by_url_are_used(running: tuple[Up, Path, str]) -> None:
     up, data_dir, database_url = running
     produce_and_hold(up.ready())
-
-    async def count() -> int:
-        connection = await asyncpg.connect(database_url)
-        try:
-            return int(await connection.fetchval("SELECT count(*) FROM groups.topics WHERE name = 't'"))
-        finally:
-            await connection.close()
-
-    assert asyncio.run(count()) == 1
+    assert sql(database_url, "SELECT count(*) FROM groups.topics WHERE name = 't'") == 1
     assert not any((data_dir / name).exists() for name in ("postgresql", "redis"))
     assert len(up.processes()) == 2, "itself and the three services"
 
