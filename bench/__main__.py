@@ -38,18 +38,20 @@ from sharequeue.stack.redis import Redis
 from sharequeue.stack.stack import temporary_stack
 
 VALUES: Final = {"100 B": random_values(98), "1 KiB": random_values(1022), "constant": constant_values(98)}
-WORKLOADS: Final = ("W1", "W2", "W2+", "W3", "W4", "N8", "N32", "paced", "wake-up")
+CLIENTS: Final = {"W1": 1, "N8": 8, "N32": 32}
+SHOWN: Final = ("W1", "W2", "W2+", "W3", "N8", "N32", "paced", "wake-up")
+"""The workloads of the first table of docs/benchmarks.md."""
+WORKLOADS: Final = (*SHOWN, "W4")
 KEYED: Final = ("W1", "W3", "N8", "N32")
 """The workloads that are measured with an Idempotency-Key too."""
-ONCE: Final = {"1 KiB": ("W1", "W2", "W2+", "W3"), "constant": ("W2",)}
+ONCE: Final = {"1 KiB": ("W2", "W3"), "constant": ("W2",)}
 """Sizes that are not measured in each workload."""
 CLEAN: Final = 2 / 3
 BUSY: Final = 0.15
 """Share of the machine that something else may use."""
 STOLEN: Final = 0.03
 LOOK_S: Final = 0.3
-SHARE_QUEUE: Final = "sharequeue"
-THREE_PROGRAMS: Final = "three programs"
+ONE_PROCESS: Final = "one process"
 
 Found = TypeVar("Found")
 
@@ -60,8 +62,8 @@ class Peer(NamedTuple):
     name: str
     open_queue: Callable[[str], Awaitable[Queue]]
     workloads: Sequence[str] = WORKLOADS
-    beside: str = ""
-    """For another way to use sharequeue: the way whose rate is the 1 of its ratio."""
+    ours: bool = False
+    """Whether it is another way to use sharequeue: its ratio is to `ONE_PROCESS`, and not of it."""
 
     def fresh(self) -> Connect:
         """A function that opens connections to one new queue."""
@@ -84,13 +86,17 @@ Rows = dict[str, dict[str, list[Measured]]]
 async def workload(peer: Peer, name: str, values: Values, scale: float, backlog: int) -> dict[str, float]:
     """One run of one workload. Returns: records per second, or milliseconds, by row."""
     connect = peer.fresh()
-    if name in ("W1", "N8", "N32"):
-        clients = {"W1": 1, "N8": 8, "N32": 32}[name]
+    if name in CLIENTS:
+        clients = CLIENTS[name]
         records = round((1000 if clients == 1 else 4000) * scale)
         if clients > 1:
             await one_by_one(connect, values, 200, clients)
         rates = await one_by_one(connect, values, records, clients)
-        return {f"{name} send": rates.sends_per_second, f"{name} receive+ack": rates.receives_per_second}
+        called = name if clients == 1 else f"{clients} clients"
+        return {
+            f"{called} send": rates.sends_per_second,
+            f"{called} receive and acknowledge": rates.receives_per_second,
+        }
     await end_to_end(connect, values, 500, batch=100)  # a warm-up, which also makes the queue
     if name in ("paced", "wake-up"):
         run = paced if name == "paced" else wake_up
@@ -157,7 +163,7 @@ async def measure(
                         continue
                     found, disturbed = await watched(workload(peer, name, VALUES[size], scale, backlog))
                     for what, value in found.items():
-                        row = f"{what} {size}"
+                        row = what if size == "100 B" else f"{what}, {size}"
                         rows.setdefault(row, {}).setdefault(peer.name, []).append(Measured(value, disturbed))
                         note = f" (disturbed: {disturbed})" if disturbed else ""
                         click.echo(f"round {number + 1}: {row}: {peer.name} {value:,.1f}{note}", err=True)
@@ -168,8 +174,8 @@ def show(rows: Rows, peers: Sequence[Peer]) -> bool:
     """Print medians of the clean rounds as a Markdown table, with ratios. Returns: whether the run counts."""
     names = [peer.name for peer in peers]
     counts = True
-    click.echo(f"| row | {' | '.join(names)} | clean rounds |")
-    click.echo(f"| --- | {'---: | ' * len(names)}--- |")
+    click.echo(f"| records/s | {' | '.join(names)} | clean rounds |")
+    click.echo(f"| --- | {'---: | ' * len(names)}---: |")
     for row, found in rows.items():
         rounds = list(zip(*found.values(), strict=True))
         clean = [not any(one.disturbed for one in measured) for measured in rounds]
@@ -191,10 +197,10 @@ def _cell(row: str, peer: Peer, medians: dict[str, float]) -> str:
         return ""
     median = medians[peer.name]
     shown = f"{median:,.1f}" if ", ms" in row else f"{median:,.0f}"
-    other = medians.get(peer.beside or SHARE_QUEUE)
-    if peer.name == SHARE_QUEUE or other is None:
+    one = medians.get(ONE_PROCESS)
+    if peer.name == ONE_PROCESS or one is None:
         return shown
-    return f"{shown} ({median / other if peer.beside else other / median:.2f})"
+    return f"{shown} ({median / one if peer.ours else one / median:.2f})"
 
 
 @click.command()
@@ -202,7 +208,7 @@ def _cell(row: str, peer: Peer, medians: dict[str, float]) -> str:
 @click.option("--rounds", default=5, show_default=True)
 @click.option("--scale", default=1.0, show_default=True, help="fraction of the records of a full run")
 @click.option("--backlog", default=1_000_000, show_default=True, help="records of the backlog in W4")
-@click.option("--workload", "workloads", multiple=True, type=click.Choice(WORKLOADS))
+@click.option("--workload", "workloads", multiple=True, type=click.Choice(WORKLOADS), help="without it: all but W4")
 @click.option("--size", "sizes", multiple=True, type=click.Choice(list(VALUES)))
 @click.option("--only", multiple=True, help="measure only these queues")
 @click.option("--output", type=click.Path(path_type=Path), help="write all measurements to this file, as JSON")
@@ -236,7 +242,7 @@ def main(
             assert stack.postgres is not None
             assert three.postgres is not None
             pgmq_url = stack.postgres.url if pgmq else None
-            peers = [*ways(stack.url, SHARE_QUEUE), *ways(three.url, THREE_PROGRAMS), *others_of(streams_url, pgmq_url)]
+            peers = [*ways(stack.url, three.url), *others_of(streams_url, pgmq_url)]
             peers = [peer for peer in peers if not only or peer.name in only]
 
             async def run() -> tuple[float, Rows]:
@@ -248,9 +254,7 @@ def main(
                     await warm_wal(connection)
                     inserts = await durable_inserts(connection)
                 click.echo(f"durable single INSERT: {inserts:,.0f}/s on one connection", err=True)
-                return inserts, await measure(
-                    peers, workloads or WORKLOADS, sizes or tuple(VALUES), rounds, scale, backlog
-                )
+                return inserts, await measure(peers, workloads or SHOWN, sizes or tuple(VALUES), rounds, scale, backlog)
 
             inserts, rows = uvloop.run(run())
             counts = show(rows, peers)
@@ -271,13 +275,13 @@ async def database(url: str) -> AsyncIterator[Any]:
         await connection.close()
 
 
-def ways(url: str, name: str) -> list[Peer]:
-    """The ways to use one sharequeue."""
-    beside = "" if name == SHARE_QUEUE else SHARE_QUEUE
+def ways(url: str, three_url: str) -> list[Peer]:
+    """The ways to use sharequeue: in one process, as `sharequeue up` starts it, and as three programs."""
     return [
-        Peer(name, lambda queue: ShareQueue.connect(url, queue), beside=beside),
-        Peer(f"{name}, keyed", lambda queue: ShareQueue.connect(url, queue, keyed=True), KEYED, name),
-        Peer(f"{name}, Python client", lambda queue: PythonClient.connect(url, queue), ("W1", "W2", "W3"), name),
+        Peer(ONE_PROCESS, lambda queue: ShareQueue.connect(url, queue)),
+        Peer("with keys", lambda queue: ShareQueue.connect(url, queue, keyed=True), KEYED, ours=True),
+        Peer("Python client", lambda queue: PythonClient.connect(url, queue), ("W1", "W2", "W3"), ours=True),
+        Peer("three programs", lambda queue: ShareQueue.connect(three_url, queue), ours=True),
     ]
 
 
