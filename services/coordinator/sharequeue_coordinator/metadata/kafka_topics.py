@@ -11,6 +11,7 @@ The copy of a topic's settings holds those of Kafka that the topic has itself or
 import asyncio
 import fnmatch
 import logging
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
@@ -95,7 +96,8 @@ class KafkaTopics(TopicAdmin):
         """Topics that were deleted here, while a broker may still list them."""
         self._turn = 0
         self._full = False
-        self._took_s = 0.0
+        self._looks_s = deque((0.0, 0.0), maxlen=2)
+        """How long the last two took."""
         self.loops = (self.follow,)
         self._metadata.ask_for = self.notice
 
@@ -192,15 +194,18 @@ class KafkaTopics(TopicAdmin):
     # Topics that other programs make, change and delete
 
     async def follow(self) -> None:
-        """Look at all topics of Kafka again and again, while this instance owns the cluster's shard. Never returns."""
+        """Look at all topics of Kafka again and again, while this instance owns the cluster's shard. Never returns.
+
+        A look that waited for a broker says nothing about the work: the shorter one of two counts.
+        """
         loop = asyncio.get_running_loop()
-        async for _ in Every(lambda: max(LOOK_S, SHARE * self._took_s), at_once=True):
+        async for _ in Every(lambda: max(LOOK_S, SHARE * min(self._looks_s)), at_once=True):
             if not self._leads():
                 continue
             try:
                 began = loop.time()
                 await self._copy(await self._kafka.topics())
-                self._took_s = loop.time() - began
+                self._looks_s.append(loop.time() - began)
             except (KafkaError, ApiError) as error:
                 count_failed_look("topics")
                 log.warning("the topics of Kafka cannot be read now", extra=fields(cause=str(error)))
