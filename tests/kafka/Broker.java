@@ -6,8 +6,12 @@ import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
+import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.ByteBuffer;
@@ -68,13 +72,14 @@ import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.common.utils.internals.AppInfoParser;
 
 /**
- * One Kafka broker in this process, and clients of it that do what the lines of the standard input say.
+ * One Kafka broker in this process, and clients of it that do what the lines of a connection say.
  *
- * <p>Its argument is a folder for the broker, or the port of one that runs already.
+ * <p>Its argument is a folder for the broker, or the port of one that runs already. It prints the port where it takes
+ * connections, and ends with the standard input.
  *
- * <p>A line is a JSON object; `do` names the step. Each gets one line back: its answer, or `error`. The broker ends with the
- * standard input. Producers are Kafka's own. Share fetches and acknowledgements are single requests of the protocol,
- * because Kafka's share consumer fetches ahead of what it is asked for.
+ * <p>Each connection has clients of its own, and first gets a line with Kafka's version. A line to it is a JSON object; `do`
+ * names the step. Each gets one line back: its answer, or `error`. Producers are Kafka's own. Share fetches and
+ * acknowledgements are single requests of the protocol, because Kafka's share consumer fetches ahead of what it is asked for.
  */
 public final class Broker {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -90,6 +95,8 @@ public final class Broker {
     private final Map<String, Uuid> topicIds = new HashMap<>();
     /** Of the topics that had a name before. */
     private final Map<String, Uuid> earlierIds = new HashMap<>();
+    /** A name that no other player has. */
+    private final String player = Uuid.randomUuid().toString();
     private int probes;
 
     /** A producer, and where its open transaction has written to. */
@@ -125,28 +132,53 @@ public final class Broker {
         System.setOut(System.err); // what the broker prints is no answer
         boolean runs = arguments[0].matches("\\d+");
         int port = runs ? Integer.parseInt(arguments[0]) : start(Path.of(arguments[0]));
-        Broker broker;
-        try {
-            broker = new Broker(port);
-        } catch (Exception fault) { // the threads of the broker would outlive this one
-            fault.printStackTrace();
-            Runtime.getRuntime().halt(1);
-            return;
-        }
-        answers.println(JSON.createObjectNode().put("version", AppInfoParser.getVersion()));
-        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            ObjectNode answer = JSON.createObjectNode();
-            try {
-                broker.step(JSON.readTree(line), answer);
-            } catch (Exception fault) {
-                fault.printStackTrace();
-                answer = JSON.createObjectNode().put("error", fault.toString());
-            }
-            answers.println(answer);
-            answers.flush();
+        ServerSocket players = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+        answers.println(players.getLocalPort());
+        Thread accepting = new Thread(() -> accept(players, port), "accepting");
+        accepting.setDaemon(true);
+        accepting.start();
+        while (System.in.read() >= 0) {
         }
         Runtime.getRuntime().halt(0); // its folder goes with it
+    }
+
+    private static void accept(ServerSocket players, int port) {
+        while (true) {
+            try {
+                Socket player = players.accept();
+                new Thread(() -> play(player, port), "player").start();
+            } catch (IOException fault) {
+                fault.printStackTrace();
+            }
+        }
+    }
+
+    /** Do what one player says, until it closes its connection. */
+    private static void play(Socket player, int port) {
+        try (player;
+                BufferedReader lines = new BufferedReader(new InputStreamReader(player.getInputStream()));
+                PrintStream answers = new PrintStream(player.getOutputStream(), true)) {
+            Broker broker = new Broker(port);
+            answers.println(JSON.createObjectNode().put("version", AppInfoParser.getVersion()));
+            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+                ObjectNode answer = JSON.createObjectNode();
+                try {
+                    broker.step(JSON.readTree(line), answer);
+                } catch (Exception fault) {
+                    answer = JSON.createObjectNode().put("error", traced(fault));
+                }
+                answers.println(answer);
+            }
+            broker.forget();
+        } catch (Exception fault) {
+            fault.printStackTrace();
+        }
+    }
+
+    private static String traced(Exception fault) {
+        StringWriter said = new StringWriter();
+        fault.printStackTrace(new PrintWriter(said));
+        return said.toString();
     }
 
     // The broker
@@ -173,7 +205,9 @@ public final class Broker {
         settings.put("controller.quorum.fetch.timeout.ms", "6000"); // a busy machine is slower than Kafka's times
         settings.put("controller.quorum.election.timeout.ms", "3000");
         settings.put("controller.quorum.request.timeout.ms", "6000");
-        settings.put("group.share.session.timeout.ms", "60000");
+        for (String longest : List.of("session.timeout.ms", "max.session.timeout.ms", "max.record.lock.duration.ms")) {
+            settings.put("group.share." + longest, "600000");
+        }
         settings.put("group.share.assignment.interval.ms", "0");
         Path file = home.resolve("server.properties");
         try (var out = Files.newOutputStream(file)) {
@@ -298,7 +332,7 @@ public final class Broker {
         alter(group, changes);
         // The broker shows a setting a moment before it goes by it, but takes one change after another.
         String another = Integer.toString(15_000 + probes++ % 10_000);
-        alter("probe", List.of(new AlterConfigOp(
+        alter(player, List.of(new AlterConfigOp(
                 new ConfigEntry("share.record.lock.duration.ms", another), AlterConfigOp.OpType.SET)));
     }
 
@@ -355,7 +389,8 @@ public final class Broker {
     private void replace(String name) throws Exception {
         Transactional earlier = producers.get(name);
         Map<TopicPartition, Long> ends = earlier == null ? Map.of() : logEnds(earlier.written);
-        KafkaProducer<String, String> producer = producer(Map.of("transactional.id", name, "transaction.timeout.ms", 600_000));
+        KafkaProducer<String, String> producer = producer(
+                Map.of("transactional.id", name + "-" + player, "transaction.timeout.ms", 600_000));
         producer.initTransactions();
         producers.put(name, new Transactional(producer));
         if (earlier != null) {

@@ -1,10 +1,13 @@
-"""`python -m tests.kafka`: play scripts, of the seeds from `--seed` on.
-A difference names its seed, to be played alone."""
+"""`python -m tests.kafka`: play scripts, of the seeds from `--seed` on, several at a time.
+
+A difference names its seed, to be played alone. A script that the machine disturbed is played once more; the run fails
+if more than MOST_DISTURBED of the scripts stay disturbed.
+"""
 
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -12,79 +15,54 @@ from typing import Final
 import click
 
 from sharequeue.stack.stack import temporary_stack
-from tests.kafka.comparison import Comparison, Difference
-from tests.kafka.kafka import Kafka, KafkaError, make
-from tests.kafka.same_topic import CRASHES, same_topics
-from tests.kafka.scripts import PRODUCERS, draw
+from tests.kafka.kafka import Kafka, Player, make
+from tests.kafka.playing import DISTURBED, FAILED, Run
+from tests.kafka.same_topic import same_topics
 from tests.kafka.sharequeue import SETTINGS, Sharequeue
+from tests.kafka.sides import Sides
 from tests.kafka_log.brokers import Brokers
 
-TOLD_EACH: Final = 50
-"""Scripts between two lines that say how far it is."""
+MOST_DISTURBED: Final = 0.05
 
 
 @contextmanager
-def topics_of_each(folder: Path) -> Iterator[tuple[Kafka, Sharequeue]]:
-    """Both sides, with topics of their own."""
+def topics_of_each(folder: Path, players: int) -> Iterator[list[Sides]]:
+    """Both sides of each player, with topics of their own."""
     make()
     with (
         closing(Kafka(folder / "kafka")) as kafka,
         temporary_stack(folder / "stack", settings=SETTINGS) as stack,
-        closing(Sharequeue(stack.url)) as sharequeue,
     ):
-        yield kafka, sharequeue
+        yield [Sides(Player(kafka.port), Sharequeue(stack.url)) for _ in range(players)]
 
 
 @contextmanager
-def topics_of_both(folder: Path) -> Iterator[tuple[Kafka, Sharequeue]]:
-    """Both sides, with the same topics: the record log is Kafka."""
-    with closing(Brokers(folder / "brokers")) as brokers, same_topics(brokers, folder) as sides:
+def topics_of_both(folder: Path, players: int) -> Iterator[list[Sides]]:
+    """Both sides of each player, with the same topics: the record log is Kafka."""
+    with closing(Brokers(folder / "brokers")) as brokers, same_topics(brokers, folder, players) as sides:
         yield sides
 
 
 @click.command()
 @click.option("--scripts", default=60, show_default=True, help="How many scripts to play.")
 @click.option("--seed", default=1, show_default=True, help="The seed of the first one.")
+@click.option("--players", default=6, show_default=True, help="How many scripts to play at a time.")
 @click.option("--show", is_flag=True, help="Print the steps of each script.")
 @click.option("--record-log", type=click.Choice(["postgres", "kafka"]), default="postgres", show_default=True)
-def main(scripts: int, seed: int, show: bool, record_log: str) -> None:
+def main(scripts: int, seed: int, players: int, show: bool, record_log: str) -> None:
     """Compare sharequeue with a Kafka broker."""
-    began = time.monotonic()
-    failed, totals = 0, [0] * 5
-    sides, crashes = (topics_of_each, 0.0) if record_log == "postgres" else (topics_of_both, CRASHES)
+    players = min(players, scripts)
+    topics = topics_of_each if record_log == "postgres" else topics_of_both
     with tempfile.TemporaryDirectory(prefix="sharequeue-kafka-") as folder:
         Path(folder).chmod(0o755)  # another user runs PostgreSQL there
-        with sides(Path(folder)) as (kafka, sharequeue):
-            print(f"kafka-test: Kafka {kafka.version}, {scripts} scripts from seed {seed} on", flush=True)
-            for number in range(seed, seed + scripts):
-                script = draw(number, crashes)
-                if show:
-                    print(*script.steps, sep="\n", flush=True)
-                comparison = Comparison(kafka, sharequeue, script)
-                try:
-                    comparison.play(number)
-                except (Difference, KafkaError, AssertionError) as fault:
-                    failed += 1
-                    print(f"kafka-test: seed {number}: {fault}", flush=True)
-                    for producer in PRODUCERS:  # end what is open
-                        kafka.replace(producer)
-                        sharequeue.replace(producer)
-                parts = (
-                    comparison.records,
-                    comparison.deliveries,
-                    comparison.exact,
-                    comparison.open_lags,
-                    comparison.expired,
-                )
-                totals = [total + part for total, part in zip(totals, parts, strict=True)]
-                if (played := number - seed + 1) % TOLD_EACH == 0:
-                    print(f"kafka-test: {played} scripts after {time.monotonic() - began:.0f} s", flush=True)
-    records, deliveries, exact, open_lags, expired = totals
-    print(
-        f"{records} records, {deliveries} deliveries, {exact} equal lags, {open_lags} of them above 0, {expired} expired"
-    )
-    print(f"{time.monotonic() - began:.0f} s: {scripts - failed} passed, {failed} failed")
-    sys.exit(bool(failed))
+        with topics(Path(folder), players) as sides, ThreadPoolExecutor(players) as pool:
+            print(f"kafka-test: {scripts} scripts from seed {seed} on, {players} at a time", flush=True)
+            run = Run(range(seed, seed + scripts), record_log, show)
+            for _ in pool.map(run.play, sides):
+                """A player has played all that it took."""
+    run.show()
+    disturbed = run.outcomes.count(DISTURBED)
+    sys.exit(FAILED in run.outcomes or disturbed > MOST_DISTURBED * scripts)
 
 
 if __name__ == "__main__":

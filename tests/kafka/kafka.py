@@ -1,7 +1,8 @@
-"""Kafka's side: a Java process with the broker and its clients, which takes a step a line."""
+"""Kafka's side: a Java process with the broker and the clients of each player, which take a step a line."""
 
 import json
 import shutil
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -38,75 +39,35 @@ def make() -> None:
         raise KafkaError(f"Maven cannot make the broker:\n{done.stdout[-4000:]}")
 
 
-class Kafka:
-    """A broker of one's own, in the folder `home`, or the one that runs as `brokers`. Close it."""
+class Player:
+    """Clients of a broker, in the program that listens at `port`. Close it. Raises: KafkaError."""
 
     name = "Kafka"
 
-    def __init__(self, home: Path, brokers: Brokers | None = None) -> None:
-        home.mkdir()
-        self._brokers = brokers
-        program: tuple[str, ...] = (f"{MADE}/classes:{MADE}/lib/*", "Broker", str(home))
-        if brokers is not None:
-            program = f"{brokers.jars}/*", str(HERE / "Broker.java"), brokers.address.rpartition(":")[2]
-        self._log = home / "broker.log"
-        self._errors: IO[bytes] = self._log.open("wb")
-        self._process = subprocess.Popen(
-            (
-                "java",
-                "-Xmx768m",
-                "-XX:+UseSerialGC",
-                "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-                *("-cp", *program),
-            ),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
-        self.pid = self._process.pid
+    def __init__(self, port: int) -> None:
+        self.port = port
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            self._lines = connection.makefile("rw")
         self.version: str = self._answer()["version"]
-        self.address = self._own_address(home) if brokers is None else brokers.address
-        """Host and port, for other clients."""
         self._script = ""
         self._partitions = 0
 
-    @staticmethod
-    def _own_address(home: Path) -> str:
-        settings = (home / "server.properties").read_text().replace("\\", "").splitlines()
-        listeners = next(line for line in settings if line.startswith("advertised.listeners="))
-        return listeners.rpartition("/")[2]
-
     def close(self) -> None:
-        """End the broker."""
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._errors.close()
+        """End what the clients do."""
+        self._lines.close()
 
     def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        line = self._lines.readline()
         if not line:
-            raise KafkaError(f"the broker ended: {self._said()}")
+            raise KafkaError("the program has ended the connection")
         answer = json.loads(line)
         if "error" in answer:
-            raise KafkaError(f"{answer['error']}: {self._said()}")
+            raise KafkaError(answer["error"])
         return answer
 
-    def _said(self) -> str:
-        """The end of what the broker wrote about faults."""
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-40:])
-
     def _do(self, step: str, **what: Any) -> Any:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": step, **what}) + "\n")
-        self._process.stdin.flush()
+        self._lines.write(json.dumps({"do": step, **what}) + "\n")
+        self._lines.flush()
         return self._answer()
 
     def create_topic(self, name: str, partitions: int) -> None:
@@ -116,9 +77,9 @@ class Kafka:
         """Set what a group has of settings."""
         self._do("configure", group=group, config=config)
 
-    def begin_script(self, number: int, partitions: int) -> None:
+    def begin_script(self, name: str, partitions: int) -> None:
         self._do("forget")
-        self._script, self._partitions = f"script-{number}", partitions
+        self._script, self._partitions = name, partitions
         self.create_topic(self._script, partitions)
 
     def start(self, group: str, reset: str) -> None:
@@ -162,9 +123,7 @@ class Kafka:
         self.configure(self._group(group), {"share.record.lock.duration.ms": str(lock_ms)})
 
     def restart(self) -> None:
-        assert self._brokers is not None
-        self._brokers.kill(1)
-        self._brokers.start(1)
+        """Go on with a broker that was started again."""
         self._do("reconnect")
 
     def delete(self, partition: int, before_offset: int) -> None:
@@ -209,3 +168,55 @@ class Kafka:
     def offsets(self, group: str) -> list[GroupOffsets]:
         answer = self._do("offsets", group=self._group(group), topic=self._script, partitions=self._partitions)
         return [GroupOffsets(**partition) for partition in answer["partitions"]]
+
+
+class Kafka(Player):
+    """The program, with a broker of its own in the folder `home` or beside `brokers`, and a first player. Close it."""
+
+    def __init__(self, home: Path, brokers: Brokers | None = None) -> None:
+        home.mkdir()
+        program: tuple[str, ...] = (f"{MADE}/classes:{MADE}/lib/*", "Broker", str(home))
+        if brokers is not None:
+            program = f"{brokers.jars}/*", str(HERE / "Broker.java"), brokers.address.rpartition(":")[2]
+        log = home / "broker.log"
+        self._errors: IO[bytes] = log.open("wb")
+        self._process = subprocess.Popen(
+            (
+                "java",
+                "-Xmx768m",
+                "-XX:+UseSerialGC",
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+                *("-cp", *program),
+            ),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+        self.pid = self._process.pid
+        assert self._process.stdout is not None
+        try:
+            super().__init__(int(self._process.stdout.readline()))
+        except (ValueError, KafkaError) as fault:
+            said = "\n".join(log.read_text(errors="replace").splitlines()[-40:])
+            raise KafkaError(f"the broker cannot be used: {said}") from fault
+        self.address = self._own_address(home) if brokers is None else brokers.address
+        """Host and port, for other clients."""
+
+    @staticmethod
+    def _own_address(home: Path) -> str:
+        settings = (home / "server.properties").read_text().replace("\\", "").splitlines()
+        listeners = next(line for line in settings if line.startswith("advertised.listeners="))
+        return listeners.rpartition("/")[2]
+
+    def close(self) -> None:
+        """End the broker."""
+        super().close()
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._errors.close()

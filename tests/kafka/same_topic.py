@@ -1,20 +1,20 @@
 """sharequeue with Kafka as record log: the topics are those of the native side, and so are most records."""
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from sharequeue.stack.stack import Stack, temporary_stack
+from sharequeue.stack.stack import temporary_stack
 from tests.http.calls import good, wait_until
-from tests.kafka.kafka import Kafka
+from tests.kafka.kafka import Kafka, Player
 from tests.kafka.sharequeue import SETTINGS, Sharequeue
+from tests.kafka.sides import Sides
 from tests.kafka_log.brokers import Brokers
 
-CRASHES: Final = 0.06
-"""How many of the steps are crashes."""
 SETTINGS_ON_KAFKA: Final = {**SETTINGS, "SHAREQUEUE_COORDINATOR_GROUP_SHARE_MIN_RECORD_LOCK_DURATION_MS": "1000"}
 
 
@@ -23,13 +23,12 @@ class SameTopic(Sharequeue):
 
     name = "sharequeue on Kafka"
 
-    def __init__(self, stack: Stack) -> None:
-        super().__init__(stack.url)
-        self._service = stack.service("gateway")
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self._read_to: dict[int, int] = {}
 
-    def begin_script(self, number: int, partitions: int) -> None:
-        self._script = f"script-{number}"
+    def begin_script(self, name: str, partitions: int) -> None:
+        self._script = name
         self._sessions.clear()
         self._topic_id = ""
         self.remake(partitions)
@@ -80,12 +79,6 @@ class SameTopic(Sharequeue):
         assert starts[partition]["log_start_offset"] >= before_offset
         self._read_to[partition] = max(self._read_to.get(partition, 0), before_offset)
 
-    def restart(self) -> None:
-        self._service.kill()
-        self._service.start()
-        self._sessions.clear()
-        wait_until(self._service.ready)
-
     @staticmethod
     def _value(record: Mapping[str, Any]) -> str:
         if "value_base64" in record:
@@ -93,12 +86,51 @@ class SameTopic(Sharequeue):
         return str(record["value"])
 
 
-class NativeAndHttp(Kafka):
+class Crashes:
+    """Where players wait for one another before a crash: the last one that comes has `restart` done, once for all."""
+
+    def __init__(self, players: int, restart: Callable[[], None]) -> None:
+        self._restart = restart
+        self._changed = threading.Condition()
+        self._players = players
+        self._waiting = self._done = 0
+
+    def crash(self) -> None:
+        with self._changed:
+            self._waiting += 1
+            if not self._crash_if_all_wait():
+                before = self._done
+                self._changed.wait_for(lambda: self._done > before)
+
+    def leave(self) -> None:
+        """Play no more: the others do not wait."""
+        with self._changed:
+            self._players -= 1
+            self._crash_if_all_wait()
+
+    def _crash_if_all_wait(self) -> bool:
+        if not 0 < self._waiting == self._players:
+            return False
+        try:
+            self._restart()
+        finally:
+            self._waiting = 0
+            self._done += 1
+            self._changed.notify_all()
+        return True
+
+
+class NativeAndHttp(Player):
     """Kafka's side, whose producer without transactions is a caller over HTTP half of the time."""
 
-    def __init__(self, *arguments: Any, over_http: SameTopic) -> None:
-        super().__init__(*arguments)
+    def __init__(self, port: int, over_http: SameTopic, crashes: Crashes) -> None:
+        super().__init__(port)
         self._over_http = over_http
+        self._crashes = crashes
+
+    def close(self) -> None:
+        self._crashes.leave()
+        super().close()
 
     def produce(self, producer: str | None, partition: int, values: Sequence[str]) -> int:
         by_number = values[0].replace(".", "").isdigit() and crc32(values[0].encode()) % 2
@@ -106,13 +138,27 @@ class NativeAndHttp(Kafka):
             return self._over_http.write(partition, values)
         return super().produce(producer, partition, values)
 
+    def restart(self) -> None:
+        self._crashes.crash()
+        super().restart()
+
 
 @contextmanager
-def same_topics(brokers: Brokers, folder: Path, **stores: str) -> Iterator[tuple[NativeAndHttp, SameTopic]]:
-    """Both sides on one broker. `stores`: of the stack, if not its own."""
+def same_topics(brokers: Brokers, folder: Path, players: int = 1, **stores: str) -> Iterator[list[Sides]]:
+    """The sides of each player, all on one broker. `stores`: of the stack, if not its own."""
     with (
         temporary_stack(folder / "stack", kafka=brokers.address, settings=SETTINGS_ON_KAFKA, **stores) as stack,
-        closing(SameTopic(stack)) as ours,
-        closing(NativeAndHttp(folder / "native", brokers, over_http=ours)) as native,
+        closing(Kafka(folder / "native", brokers)) as kafka,
     ):
-        yield native, ours
+        gateway = stack.service("gateway")
+
+        def restart() -> None:
+            brokers.kill(1)
+            brokers.start(1)
+            gateway.kill()
+            gateway.start()
+            wait_until(gateway.ready)
+
+        crashes = Crashes(players, restart)
+        each_ours = [SameTopic(stack.url) for _ in range(players)]
+        yield [Sides(NativeAndHttp(kafka.port, ours, crashes), ours) for ours in each_ours]

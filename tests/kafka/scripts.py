@@ -7,7 +7,7 @@ sides deliver.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 from zlib import crc32
 
@@ -20,7 +20,10 @@ LATE: Final = GROUPS[-1]
 MOST_PARTITIONS: Final = 4
 MEMBERS: Final = 2
 """Of each group."""
-LOCK_MS: Final = 60_000
+LOCK_MS: Final = 600_000
+"""Longer than a script takes on a busy machine. Sessions and transactions last as long."""
+EXPIRIES: Final = 0.05
+"""Before how many of the steps locks end."""
 
 
 class Begin(NamedTuple):
@@ -125,10 +128,10 @@ class Script(NamedTuple):
     steps: tuple[Step, ...]
 
 
-def draw(seed: int, crashes: float = 0) -> Script:
+def draw(seed: int, crashes: bool = False) -> Script:
     """The script of a seed. Its last steps end every transaction, and let go what is kept.
 
-    `crashes`: how many of the steps are crashes of clients and sides.
+    `crashes`: both sides crash once, and before some steps the locks of a group end.
     """
     dice = random.Random(seed)
     partitions = dice.randint(1, 3)
@@ -159,14 +162,14 @@ def flush(partition: int, number: int) -> str:
     )
 
 
-def _crash(dice: random.Random, started: Sequence[str]) -> Iterator[Step]:
-    group = dice.choice(started) if dice.random() < 0.7 else None
+def _expire(dice: random.Random, number: int, partitions: int, group: str) -> Iterator[Step]:
     yield Compare()
-    yield from map(Leave, started if group is None else [group])
-    yield Restart() if group is None else Expire(group)
+    yield Leave(group)
+    yield Produce(None, dice.randrange(partitions), tuple(f"{number}.{place}" for place in (5, 6, 7)))
+    yield Expire(group)
 
 
-def _steps(dice: random.Random, partitions: int, crashes: float) -> Iterator[Step]:
+def _steps(dice: random.Random, partitions: int, crashes: bool) -> Iterator[Step]:
     levels = [dice.choice(LEVELS) for _ in GROUPS]
     if "read_committed" not in levels:
         levels[0] = "read_committed"
@@ -175,12 +178,17 @@ def _steps(dice: random.Random, partitions: int, crashes: float) -> Iterator[Ste
     started = list(GROUPS[:-1])
     steps = dice.randint(10, 30)
     start = dice.randrange(steps)
+    crash = dice.randrange(steps) if crashes else None
     for number in range(steps):
         if number == start:
             yield Start()
             started.append(LATE)
-        if crashes and dice.random() < crashes:
-            yield from _crash(dice, started)
+        if crashes and dice.random() < EXPIRIES:
+            yield from _expire(dice, number, partitions, dice.choice(started))
+        if number == crash:
+            yield Compare()
+            yield from map(Leave, started)
+            yield Restart()
         kind = dice.random()
         closed = [name for name in PRODUCERS if name not in opened]
         if kind < 0.15 and closed:

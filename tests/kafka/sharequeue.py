@@ -1,5 +1,6 @@
 """sharequeue's side: one gateway, over HTTP."""
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -12,17 +13,20 @@ from tests.kafka.sides import Batch, Ends, GroupOffsets, Settled
 SETTINGS: Final = {
     **{f"SHAREQUEUE_{service}_KAFKA_DEFAULTS": "true" for service in ("GATEWAY", "COORDINATOR", "SHARE_COORDINATOR")},
     "SHAREQUEUE_GATEWAY_FLOOR_INTERVAL_MS": "100",  # how long void offsets take to be stored
+    "SHAREQUEUE_GATEWAY_SHARE_SESSION_IDLE_MS": str(LOCK_MS),
+    "SHAREQUEUE_COORDINATOR_GROUP_SHARE_MAX_RECORD_LOCK_DURATION_MS": str(LOCK_MS),
 }
 
 
 class Sharequeue:
-    """The gateway at `url`, of a stack with SETTINGS. Close it."""
+    """A player's calls of the gateway at `url`, of a stack with SETTINGS. Close it."""
 
     name = "sharequeue"
 
     def __init__(self, url: str) -> None:
         self._http = httpx.Client(base_url=url, timeout=60)
         self._gateway = Gateway(self._http)
+        self._player = uuid.uuid4().hex[:8]
         self._script = ""
         self._topic_id = self._earlier_id = ""
         self._epochs: dict[str, int] = {}
@@ -32,8 +36,8 @@ class Sharequeue:
     def close(self) -> None:
         self._http.close()
 
-    def begin_script(self, number: int, partitions: int) -> None:
-        self._script = f"script-{number}"
+    def begin_script(self, name: str, partitions: int) -> None:
+        self._script = name
         self._sessions.clear()
         self._topic_id = self._gateway.create_topic(self._script, partitions)["topic_id"]
 
@@ -58,7 +62,8 @@ class Sharequeue:
 
     def begin(self, producer: str) -> None:
         epoch = {"producer_epoch": self._epochs[producer]} if producer in self._epochs else {}
-        begun = good(self._http.post("/v1/transactions", json={"transactional_id": producer, **epoch}), 201)
+        body = {"transactional_id": f"{producer}-{self._player}", "timeout_ms": LOCK_MS, **epoch}
+        begun = good(self._http.post("/v1/transactions", json=body), 201)
         self._epochs[producer] = begun["producer_epoch"]
         self._transactions[producer] = begun["transaction_id"]
 
@@ -82,6 +87,10 @@ class Sharequeue:
 
     def set_lock(self, group: str, lock_ms: int) -> None:
         self._gateway.configure(self._group(group), share_record_lock_duration_ms=lock_ms)
+
+    def restart(self) -> None:
+        """Go on with a gateway that was started again."""
+        self._sessions.clear()
 
     def delete(self, partition: int, before_offset: int) -> None:
         self._gateway.delete_records(self._script, before_offset, partition)

@@ -41,12 +41,13 @@ class GroupOffsets(NamedTuple):
 
 
 class Side(Protocol):
-    """Kafka or sharequeue. Every script has a topic and groups of its own."""
+    """Kafka or sharequeue, as one player uses it. Every script has a topic and groups of its own."""
 
     name: str
 
-    def begin_script(self, number: int, partitions: int) -> None:
-        """Make the topic."""
+    def close(self) -> None: ...
+    def begin_script(self, name: str, partitions: int) -> None:
+        """Make the topic of this name."""
 
     def start(self, group: str, reset: str) -> None:
         """Make a group, which begins where `share.auto.offset.reset` says."""
@@ -73,7 +74,7 @@ class Side(Protocol):
         """Set how long the group's next locks last."""
 
     def restart(self) -> None:
-        """Crash, and come back. Only of sides that read the same topic."""
+        """Crash, and come back, with the sides of all other players. Only of sides that read the same topic."""
 
     def delete(self, partition: int, before_offset: int) -> None: ...
     def fetch(self, group: str, member: int, max_records: int, record_limit: bool, wait_ms: int) -> Sequence[Batch]: ...
@@ -81,3 +82,14 @@ class Side(Protocol):
     def leave(self, group: str, member: int) -> None: ...
     def ends(self) -> Ends: ...
     def offsets(self, group: str) -> list[GroupOffsets]: ...
+
+
+class Sides(NamedTuple):
+    """What a player plays on."""
+
+    kafka: Side
+    sharequeue: Side
+
+    def close(self) -> None:
+        for side in self:
+            side.close()

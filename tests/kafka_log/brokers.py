@@ -122,9 +122,11 @@ class Brokers:
             "share.coordinator.state.topic.num.partitions": 1,
             "share.coordinator.state.topic.replication.factor": replicas,
             "share.coordinator.state.topic.min.isr": in_sync,
-            "group.share.session.timeout.ms": 60000,
+            "group.share.session.timeout.ms": 600000,
+            "group.share.max.session.timeout.ms": 600000,
             "group.share.assignment.interval.ms": 0,
             "group.share.min.record.lock.duration.ms": 1000,
+            "group.share.max.record.lock.duration.ms": 600000,
             **self._settings,
         }
         (self._home / f"{node}.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
