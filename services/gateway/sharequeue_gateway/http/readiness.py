@@ -24,7 +24,6 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages.operations import Readiness, ReadinessQuery
 from sharequeue.service.readiness import ROUNDABOUT_CHECK_S, Check, faults
 from sharequeue_gateway.cluster.cluster import Cluster
-from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.http.access.guard import AccessGuard
 from sharequeue_gateway.leader.dead_letter_queue import DeadLetterQueue
@@ -32,7 +31,6 @@ from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.producing import log_metrics
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.transactions.transactions import PostgresTransactions
-from sharequeue_http.forms.errors import ApiError
 
 POSTGRESQL: Final = "postgresql"
 REDIS: Final = "redis"
@@ -141,18 +139,9 @@ class ReadinessCheck:
             return False
         if set(self._dependencies) <= set(missing):
             return True
-        answers = await asyncio.gather(*(self._ask(node) for node in others))
+        strictly = ReadinessQuery(strict=True)
+        answers = await asyncio.gather(*(self._cluster.asked(node, apis.READYZ, strictly, ASK_S) for node in others))
         heard = [answer for answer in answers if answer is not None and GATEWAY not in answer.lacks]
         if not heard:
             return self._cluster.lost_lease()
         return any(answer.dependencies.get(name, "ok") == "ok" for answer in heard for name in missing)
-
-    async def _ask(self, node: Node) -> Readiness | None:
-        """Return what another gateway says; None if it does not answer."""
-        try:
-            answer: Readiness = await self._cluster.client(node).call(
-                apis.READYZ, ReadinessQuery(strict=True), deadline_s=ASK_S, retry=False
-            )
-        except ApiError:
-            return None
-        return answer
