@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from sharequeue_gateway.share_partition.machine import Loaded, RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.machine import Loaded, SharePartition
 from sharequeue_gateway.share_partition.restoring import Restoring
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.state import StateBatch
+from sharequeue.protocol.types import RestoredLock
 from tests.core.states import StateAnnotation, stated
 
 

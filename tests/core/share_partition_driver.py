@@ -5,18 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 from sharequeue_gateway.share_partition.acquisition import Acquisition, can_acquire
-from sharequeue_gateway.share_partition.machine import (
-    Acknowledged,
-    AcknowledgementBatch,
-    LogBatch,
-    RestoredLock,
-    StateWrite,
-)
+from sharequeue_gateway.share_partition.outcomes import Acknowledged, AcknowledgementBatch
+from sharequeue_gateway.share_partition.runs import LogBatch, StateWrite
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import InvalidRecordState
 from sharequeue.protocol.state import StateBatch
-from sharequeue.protocol.types import AcknowledgeType, AcquireMode, DeliveryState, OffsetRange, Reason
+from sharequeue.protocol.types import AcknowledgeType, AcquireMode, DeliveryState, OffsetRange, Reason, RestoredLock
 from tests.core.restored import load
 from tests.core.states import StateAnnotation
 
@@ -189,7 +184,7 @@ class Driver:
     def states(self) -> str:
         """The window as `"0-4 AV×1 | 5-9 AQ×2"`, equal neighbours joined."""
         parts: list[list[object]] = []
-        for run in self.machine.in_flight():
+        for run in self.machine.runs:
             letters = LETTERS[run.state]
             if parts and parts[-1][1] == run.first - 1 and parts[-1][2:] == [letters, run.delivery_count]:
                 parts[-1][1] = run.last

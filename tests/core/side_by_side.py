@@ -9,13 +9,14 @@ from typing import Any
 
 from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine, invariant
-from sharequeue_gateway.share_partition.machine import DeadLetter, RestoredLock, SharePartition, StateWrite
+from sharequeue_gateway.share_partition.machine import SharePartition
+from sharequeue_gateway.share_partition.runs import DeadLetter, StateWrite
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import replay
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.messages.share_state import PartitionState
-from sharequeue.protocol.types import GivenReason
+from sharequeue.protocol.types import GivenReason, RestoredLock
 from tests.core.record_model import FINAL, Said, Write
 from tests.core.share_partition_model import Model
 from tests.core.states import Stored, annotations, plain
@@ -153,7 +154,7 @@ class SideBySide(RuleBasedStateMachine):
         if not hasattr(self, "machine"):
             return
         machine, model = self.machine, self.model
-        runs = list(machine.in_flight())
+        runs = list(machine.runs)
         mine = {
             offset: (
                 record.state,
@@ -205,13 +206,13 @@ class SideBySide(RuleBasedStateMachine):
         waiting = [r for r in model.records.values() if not r.held and not r.finished]
         assert machine.waiting_count == len(waiting)
         assert machine.delayed_count == sum(r.delayed_to_ms > 0 for r in waiting)
-        assert machine.window_empty == (not model.records)
+        assert (not machine.runs) == (not model.records)
 
     @invariant()
     def the_window_is_in_order(self) -> None:
         if not hasattr(self, "machine"):
             return
-        runs = list(self.machine.in_flight())
+        runs = list(self.machine.runs)
         assert all(run.first <= run.last for run in runs)
         assert all(left.last < right.first for left, right in itertools.pairwise(runs))
         for run in runs:

@@ -1,7 +1,7 @@
 """Scenarios of acknowledging: families AK and RN on the pure machine."""
 
 import pytest
-from sharequeue_gateway.share_partition.machine import Acknowledged, AcknowledgementBatch
+from sharequeue_gateway.share_partition.outcomes import Acknowledged, AcknowledgementBatch
 
 from sharequeue.protocol.types import AcknowledgeType
 from sharequeue_http.forms.errors import InvalidRequest
@@ -19,7 +19,7 @@ def test_ak_003_offsets_that_nobody_fetched_between_batches_are_refused() -> Non
     refused(d, "0-10 Acc", "20-24 Acc", error=InvalidRequest)
     assert d.fetch("[5-10]", at=5) == "5-10×1"
     d.ack("0-10 Acc", "20-24 Acc")
-    assert d.machine.window_empty
+    assert not d.machine.runs
     assert d.where() == (25, 25, 25, 0)
 
 
@@ -104,7 +104,7 @@ def test_ak_019_a_release_at_the_limit_finishes_the_window() -> None:
     d.ack("10-12 Acc", "13-16 Rel", "17-19 Acc")
     assert d.fetch("[10-14][15-19]") == "13-14×2, 15-16×2"
     d.ack("13-16 Rel")
-    assert d.machine.window_empty
+    assert not d.machine.runs
     assert d.where() == (20, 20, 20, 0)
 
 

@@ -18,7 +18,7 @@ def small(locks: int = 20, **config: object) -> Driver:
 def test_fa_001_a_fetch_acquires_the_produced_records() -> None:
     d = Driver()
     assert d.fetch("[0-9]") == "0-9×1"
-    assert [run.lock_expires_at_ms for run in d.machine.in_flight()] == [d.now_ms + 30_000]
+    assert [run.lock_expires_at_ms for run in d.machine.runs] == [d.now_ms + 30_000]
     assert d.machine.held_by("M1", 0, 9) == [(0, 9, 1, d.now_ms + 30_000, 30_000, 0)]
 
 

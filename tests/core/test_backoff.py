@@ -2,10 +2,9 @@
 
 import pytest
 from sharequeue_gateway.share_partition.backoff import jitter_seed, retry_at_ms
-from sharequeue_gateway.share_partition.machine import RestoredLock
 
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 from tests.core.share_partition_driver import Driver, fetched
 from tests.core.states import annotations
 
@@ -16,9 +15,7 @@ NOW_MS = 1_000_000
 
 def delays(d: Driver) -> list[tuple[int, int, int]]:
     """(first offset, last offset, time left) of each delayed run."""
-    return [
-        (run.first, run.last, run.available_at_ms - d.now_ms) for run in d.machine.in_flight() if run.available_at_ms
-    ]
+    return [(run.first, run.last, run.available_at_ms - d.now_ms) for run in d.machine.runs if run.available_at_ms]
 
 
 # The time

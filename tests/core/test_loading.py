@@ -1,11 +1,12 @@
 """Scenarios of loading: family LD on the pure machine, and the delays and reasons that a leader restores."""
 
 import pytest
-from sharequeue_gateway.share_partition.machine import InvalidState, RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.machine import SharePartition
+from sharequeue_gateway.share_partition.restoring import InvalidState
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.state import StateBatch
-from sharequeue.protocol.types import Reason
+from sharequeue.protocol.types import Reason, RestoredLock
 from tests.core.restored import load
 from tests.core.share_partition_driver import Driver
 from tests.core.states import StateAnnotation
@@ -263,7 +264,7 @@ def test_a_delay_continues_after_a_load() -> None:
     machine = loaded(StateAnnotation(3, 5, 1, NOW_MS + 1_000), (0, 9, 0, 1))
     assert (machine.held_count, machine.waiting_count, machine.delayed_count) == (0, 10, 3)
     assert machine.next_deadline_ms() == NOW_MS + 1_000
-    assert [(run.first, run.last) for run in machine.in_flight() if run.acquirable] == [(0, 2), (6, 9)]
+    assert [(run.first, run.last) for run in machine.runs if run.acquirable] == [(0, 2), (6, 9)]
     assert machine.expire(NOW_MS + 999).made_available is False
     assert machine.expire(NOW_MS + 1_000) == (None, 0, True, [], set())
     assert (machine.waiting_count, machine.delayed_count) == (10, 0)

@@ -4,9 +4,9 @@ import pytest
 from sharequeue_gateway.leader.led_share_partition import LOCK_ENTRY_SLACK, LedSharePartition
 from sharequeue_gateway.leader.lock_entries import taken
 from sharequeue_gateway.locks.lock_calls import LockWrite
-from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
+from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 from tests.core.share_partition_driver import Driver
 from tests.core.states import StateAnnotation
 

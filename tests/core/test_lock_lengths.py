@@ -1,7 +1,6 @@
 """A lock has a length of its own: from its group's setting, or from the fetch that acquired it."""
 
-from sharequeue_gateway.share_partition.machine import RestoredLock
-
+from sharequeue.protocol.types import RestoredLock
 from tests.core.share_partition_driver import Driver
 
 TWO_HOURS_MS = 7_200_000
@@ -11,7 +10,7 @@ def lengths(d: Driver) -> list[tuple[int, int, int]]:
     """(first offset, time left, length) of each lock."""
     return [
         (run.first, run.lock_expires_at_ms - d.now_ms, run.lock_duration_ms)
-        for run in d.machine.in_flight()
+        for run in d.machine.runs
         if run.member_id is not None
     ]
 

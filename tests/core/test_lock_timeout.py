@@ -43,7 +43,7 @@ def test_lt_007_locks_between_finished_records_expire() -> None:
     d.ack("6-18 Acc Acc Acc Acc Acc Acc Gap Gap Acc Gap Acc Gap Acc")
     assert d.later() == 3
     assert d.where() == (5, 20, 5, 10)
-    assert [run.first for run in d.machine.in_flight() if run.acquirable] == [5, 19]
+    assert [run.first for run in d.machine.runs if run.acquirable] == [5, 19]
 
 
 def test_lt_009_a_running_lock_keeps_its_duration() -> None:
@@ -82,7 +82,7 @@ def test_a_lock_ends_at_its_deadline_and_not_before() -> None:
     assert (d.states(), d.machine.held_count) == ("0-4 AQ×1", 5)
     assert d.later(1) == 5
     assert (d.machine.next_deadline_ms(), d.machine.held_count) == (None, 0)
-    assert [(run.member_id, run.lock_expires_at_ms) for run in d.machine.in_flight()] == [(None, 0)]
+    assert [(run.member_id, run.lock_expires_at_ms) for run in d.machine.runs] == [(None, 0)]
 
 
 def test_a_deadline_survives_many_outdated_ones() -> None:
@@ -153,7 +153,7 @@ def released_until_gone(limit: int, records: int) -> list[tuple[int, int]]:
         if d.where()[0] == records:
             break
     assert deliveries == [limit] * records
-    assert d.machine.window_empty
+    assert not d.machine.runs
     return fetches
 
 
@@ -221,4 +221,4 @@ def test_record_limit_holds_for_a_throttled_portion() -> None:
 def test_a_throttled_batch_ends_the_call() -> None:
     d = Driver([(0, 3, 0, 3), (4, 7, 0, 1)])
     assert d.fetch("[0-3][4-7][8-9]") == "0-1×4"
-    assert [first for first, _ in pairwise([run.first for run in d.machine.in_flight()])] == [0, 2]
+    assert [first for first, _ in pairwise([run.first for run in d.machine.runs])] == [0, 2]

@@ -41,7 +41,7 @@ def test_a_record_delayed_by_twelve_hours_slows_nothing_and_ends_on_time() -> No
     looks = looks_in_a_million(d, 1 + MILLION)
     assert looks_in_a_million(d, 1 + 2 * MILLION) == looks
     assert d.states() == f"0-0 AV×1 | 1-{RECORDS} AK×1"
-    assert len(list(d.machine.in_flight())) == 2, "finished neighbours are one run"
+    assert len(list(d.machine.runs)) == 2, "finished neighbours are one run"
     assert d.machine.span == RECORDS + 1
 
     state = [StateBatch(0, 0, 0, 1), StateBatch(1, RECORDS, 2, 1)]

@@ -1,10 +1,10 @@
 """Deliveries that were never begun: forgiven beside the delivery count, which never falls."""
 
 import pytest
-from sharequeue_gateway.share_partition.machine import Acknowledged, RestoredLock
+from sharequeue_gateway.share_partition.outcomes import Acknowledged
 
 from sharequeue.protocol.state import StateBatch
-from sharequeue.protocol.types import Reason
+from sharequeue.protocol.types import Reason, RestoredLock
 from tests.core.restored import load
 from tests.core.share_partition_driver import Driver, fetched
 from tests.core.states import StateAnnotation, annotations
@@ -14,7 +14,7 @@ FIVE = "[0-4]"
 
 def attempts(d: Driver) -> list[tuple[int, int, int, int]]:
     """(first, last, delivery count, attempt) of each run."""
-    return [(run.first, run.last, run.delivery_count, run.attempt) for run in d.machine.in_flight()]
+    return [(run.first, run.last, run.delivery_count, run.attempt) for run in d.machine.runs]
 
 
 def test_a_release_that_was_never_begun_is_no_attempt_and_keeps_the_count() -> None:
@@ -81,7 +81,7 @@ def test_a_failed_write_takes_the_forgiveness_back() -> None:
     d.finish(ok=False)
     d.finish(ok=False)
     assert attempts(d) == [(0, 1, 1, 1), (2, 4, 1, 1)]
-    assert [run.unseen for run in d.machine.in_flight()] == [0, 0]
+    assert [run.unseen for run in d.machine.runs] == [0, 0]
 
 
 def test_a_repeat_is_recognised_and_forgives_once() -> None:
@@ -97,7 +97,7 @@ def test_only_releases_forgive() -> None:
     d.ack("0-4 Rel Acc Rej Gap Ren", begun=False)
     d.fetch(FIVE)
     assert attempts(d)[0] == (0, 0, 2, 1)
-    assert all(run.forgiven == 0 for run in d.machine.in_flight() if run.first)
+    assert all(run.forgiven == 0 for run in d.machine.runs if run.first)
 
 
 def test_with_kafka_defaults_every_delivery_is_an_attempt() -> None:
@@ -201,7 +201,7 @@ def test_persisted_forgiveness_is_restored_whatever_the_count_is_now() -> None:
         annotations=[StateAnnotation(2, 4, 1, forgiven=1), StateAnnotation(5, 9, 2, forgiven=2)],
         now_ms=1,
     )
-    runs = [(run.first, run.last, run.attempt) for run in loaded.share_partition.in_flight()]
+    runs = [(run.first, run.last, run.attempt) for run in loaded.share_partition.runs]
     assert runs == [(0, 1, 2), (2, 4, 1), (5, 9, 0)]
 
 

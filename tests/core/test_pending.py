@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
-from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.machine import SharePartition
+from sharequeue_gateway.share_partition.outcomes import AcknowledgementBatch
 from sharequeue_gateway.share_partition.runs import Hold, StateWrite
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ConcurrentTransactions, InvalidRecordState
-from sharequeue.protocol.types import AcknowledgeType, Reason, SettledBatch
+from sharequeue.protocol.types import AcknowledgeType, Reason, RestoredLock, SettledBatch
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from tests.core.share_partition_driver import TYPES, Driver, fetched
 from tests.core.states import StateAnnotation, Stored
@@ -308,7 +309,7 @@ def test_the_reason_of_the_delivery_before_is_kept() -> None:
     group.hold("0-9 Acc", member="M2", count=2)
     for locks in (True, False):
         later = group.load_again(locks=locks)
-        (run,) = later.machine.in_flight()
+        (run,) = later.machine.runs
         assert [str(each.reason) for each in run.earlier] == ["odd"]
         assert run.reason is None
 

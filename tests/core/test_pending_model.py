@@ -45,7 +45,7 @@ class Model:
 
     def held(self, member: str) -> tuple[int, int, int] | None:
         """The first range that a member may settle, and its delivery count."""
-        for run in self.group.machine.in_flight():
+        for run in self.group.machine.runs:
             if run.state is DeliveryState.ACQUIRED and run.write is None and run.member_id == member:
                 return run.first, run.last, run.delivery_count
         return None
@@ -97,9 +97,7 @@ def test_what_is_committed_is_settled_once_and_the_rest_is_delivered(sequence: l
     for what, how in sequence:
         model.step(what, how)
         machine = model.group.machine
-        pending = {
-            offset for run in machine.in_flight() if run.write is not None for offset in range(run.first, run.last + 1)
-        }
+        pending = {offset for run in machine.runs if run.write is not None for offset in range(run.first, run.last + 1)}
         waiting = {o for o in model.pending() if o >= machine.start_offset}
         assert waiting <= pending, "it waits for its transaction"
     while model.open:

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from sharequeue_gateway.share_partition.machine import RestoredLock
-
-from sharequeue.protocol.types import GivenReason
+from sharequeue.protocol.types import GivenReason, RestoredLock
 from tests.core.share_partition_driver import Driver
 from tests.core.states import Stored
 
@@ -20,7 +18,7 @@ def reasons(d: Driver) -> list[tuple[int, int, Said, Said]]:
     """(first, last, earlier reasons, the reason of the last delivery) of each run."""
     return [
         (run.first, run.last, said(run.earlier), said(() if run.reason is None else (run.reason,)))
-        for run in d.machine.in_flight()
+        for run in d.machine.runs
     ]
 
 

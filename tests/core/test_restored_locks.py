@@ -1,9 +1,9 @@
 """A leader restores the locks of an earlier one: family LD on the pure machine."""
 
 import pytest
-from sharequeue_gateway.share_partition.machine import RestoredLock
 from sharequeue_gateway.share_partition.runs import LIMIT_EXCEEDED
 
+from sharequeue.protocol.types import RestoredLock
 from tests.core.share_partition_driver import Driver
 
 NOW_MS = 1_000_000
@@ -51,7 +51,7 @@ def test_a_lock_is_restored_if_it_is_newer_than_the_stored_state(
     d = Driver(state, locks=locks)
     assert d.states() == states
     assert d.machine.held_count == sum(
-        run.size for run in d.machine.in_flight() if run.member_id or run.state.name == "ARCHIVING"
+        run.size for run in d.machine.runs if run.member_id or run.state.name == "ARCHIVING"
     )
 
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from sharequeue_gateway.share_partition.machine import RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.machine import SharePartition
 from sharequeue_gateway.share_partition.restoring import STEP_RUNS, InvalidState, Restoring
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.state import Given, Note, StateBatch
-from sharequeue.protocol.types import MAX_INT32, MAX_INT64, Reason
+from sharequeue.protocol.types import MAX_INT32, MAX_INT64, Reason, RestoredLock
 
 NOW_MS = 1_000_000
 CONFIG = ShareGroupConfig()

@@ -19,13 +19,9 @@ from msgspec import structs
 from sharequeue_gateway.delivery.acknowledging import check, check_atomic
 from sharequeue_gateway.share_partition.acquisition import Acquisition, can_acquire
 from sharequeue_gateway.share_partition.bounds import limited_by
-from sharequeue_gateway.share_partition.machine import (
-    AcknowledgementBatch,
-    Loaded,
-    RestoredLock,
-    SharePartition,
-)
+from sharequeue_gateway.share_partition.machine import Loaded, SharePartition
 from sharequeue_gateway.share_partition.new_records import begin_at_new
+from sharequeue_gateway.share_partition.outcomes import AcknowledgementBatch
 from sharequeue_gateway.share_partition.restoring import Restoring
 from sharequeue_share_coordinator.share_state import shard
 
@@ -40,6 +36,7 @@ from sharequeue.protocol.types import (
     DeliveryState,
     OffsetRange,
     Reason,
+    RestoredLock,
 )
 from sharequeue_http.forms.errors import ApiError
 from tests.core.acquisition_model import Call

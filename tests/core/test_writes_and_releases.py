@@ -41,7 +41,7 @@ def test_sr_007_other_members_keep_their_records() -> None:
     d.ack("10-18 Acc Acc Gap Gap Acc Gap Acc Gap Acc")
     d.close("M1")
     assert d.where() == (5, 20, 19, 9)
-    assert [(run.first, run.member_id) for run in d.machine.in_flight() if run.member_id] == [(5, "M2")]
+    assert [(run.first, run.member_id) for run in d.machine.runs if run.member_id] == [(5, "M2")]
     d.close("M2")
     assert d.where() == (5, 20, 5, 9)
     assert d.states().startswith("5-5 AV×1 | 10-11 AK×1")
@@ -101,7 +101,7 @@ def test_dy_005_the_lock_duration_is_read_when_a_record_is_acquired() -> None:
     d.fetch("[0]")
     d.configure(record_lock_duration_ms=1000)
     d.fetch("[1]")
-    assert [run.lock_expires_at_ms - d.now_ms for run in d.machine.in_flight()] == [500, 1000]
+    assert [run.lock_expires_at_ms - d.now_ms for run in d.machine.runs] == [500, 1000]
     assert d.later(500) == 1
     assert d.later(500) == 1
 
@@ -180,7 +180,7 @@ def test_pw_011_a_failed_write_after_the_last_lock_expired_archives() -> None:
     assert (d.states(), d.where()[3]) == ("7-11 AR×2", 5)
     while d.pending:
         d.finish()
-    assert d.machine.window_empty
+    assert not d.machine.runs
     assert d.where() == (12, 12, 12, 0)
 
 
@@ -250,7 +250,7 @@ def test_a_failed_write_forgets_delay_and_reason() -> None:
 def test_a_change_under_way_can_only_be_taken_back() -> None:
     d = fetched("[0-4]", hold_writes=True)
     d.ack("0-4 Acc")
-    (run,) = d.machine.in_flight()
+    (run,) = d.machine.runs
     for state in DeliveryState:
         if state is not DeliveryState.ACQUIRED:
             with pytest.raises(IllegalTransition):
@@ -262,6 +262,6 @@ def test_a_change_under_way_can_only_be_taken_back() -> None:
 def test_a_settled_record_stays_settled() -> None:
     d = fetched("[0-4]", "[5-9]")
     d.ack("5-9 Acc")
-    _, run = d.machine.in_flight()
+    _, run = d.machine.runs
     with pytest.raises(IllegalTransition):
         run.become(DeliveryState.ACQUIRED)

@@ -28,7 +28,6 @@ from sharequeue_gateway.leader.persister import Persister
 from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.record_log.removing.readers import Readers
 from sharequeue_gateway.routing.routing import Routing
-from sharequeue_gateway.share_partition.machine import RestoredLock
 
 from sharequeue.clock import Clock
 from sharequeue.ownership.coordinator_client import CoordinatorClient
@@ -47,7 +46,7 @@ from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.share_state import PartitionStateResult, ShareStateResponse, TopicStateResult
 from sharequeue.protocol.messages.topics import Topic as Described
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 from tests.core.restored import load
 from tests.shell.coordinator_wire import CoordinatorWire

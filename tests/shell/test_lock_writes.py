@@ -5,12 +5,11 @@ import asyncio
 import pytest
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.share_partition.acquisition import Acquisition
-from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
+from sharequeue_gateway.share_partition.acquisition import AcquiredRange, Acquisition
 
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
-from sharequeue.protocol.types import AcquireMode
+from sharequeue.protocol.types import AcquireMode, RestoredLock
 from tests.shell.coordinator_wire import CoordinatorWire
 from tests.shell.test_load_registry import INITIALIZED, KEY, ORDERS, READ, Parts, run
 

@@ -8,8 +8,8 @@ from redis.exceptions import ResponseError
 from sharequeue_gateway.cluster.redis_client import RedisKeys
 from sharequeue_gateway.locks.lock_calls import MOST_FIELDS
 from sharequeue_gateway.locks.lock_writer import round_trips
-from sharequeue_gateway.share_partition.machine import RestoredLock
 
+from sharequeue.protocol.types import RestoredLock
 from sharequeue.stack import redis as redis_server
 from tests.storage.written_locks import HELD, Entries, lock_write, locks_of, new_key, restored, timers, until
 

@@ -108,7 +108,7 @@ def test_pages_make_the_whole_state(stack: Stack, keys: list[SharePartitionKey])
             machine = await restored(client, keys[0], 10)
             assert client.pages > 3
             assert client.widest < 8000
-            runs = list(machine.in_flight())
+            runs = list(machine.runs)
             offsets = range(0, 2 * COUNT, 2)
             assert [(run.first, run.last, run.delivery_count) for run in runs] == [
                 (offset, offset, 1) for offset in offsets
@@ -117,8 +117,8 @@ def test_pages_make_the_whole_state(stack: Stack, keys: list[SharePartitionKey])
             assert [str(run.reason.reason) for run in runs if run.reason] == [
                 f"reason {offset % 50}" for offset in offsets
             ]
-            assert [run.first for run in (await restored(client, keys[1], 10)).in_flight()] == [0]
-            assert (await restored(client, keys[2], 10)).window_empty
+            assert [run.first for run in (await restored(client, keys[1], 10)).runs] == [0]
+            assert not (await restored(client, keys[2], 10)).runs
             fenced = await client.read(keys[0].group_id, keys[:1], 9)
             assert fenced[keys[0]].error_code == 74
         finally:
@@ -140,7 +140,7 @@ def test_a_state_written_while_it_is_read_is_read_again_or_refused(
                 with pytest.raises(CoordinatorLoadInProgress, match="changes while it is read"):
                     await restored(client, keys[0], 9)
             else:
-                offsets = [run.first for run in (await restored(client, keys[0], 9)).in_flight()]
+                offsets = [run.first for run in (await restored(client, keys[0], 9)).runs]
                 assert len(offsets) == COUNT + interrupts
                 assert offsets == sorted(set(offsets))
         finally:

@@ -23,7 +23,8 @@ from sharequeue_gateway.record_log.removing import purging
 from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT, State
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 from sharequeue_gateway.share_partition.acquisition import Acquisition
-from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, StateWrite
+from sharequeue_gateway.share_partition.outcomes import AcknowledgementBatch
+from sharequeue_gateway.share_partition.runs import StateWrite
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import replay
 

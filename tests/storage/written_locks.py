@@ -7,9 +7,8 @@ from contextlib import asynccontextmanager
 from sharequeue_gateway.cluster.redis_client import RedisKeys, redis_client
 from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.locks.lock_store import LockStore
-from sharequeue_gateway.share_partition.machine import RestoredLock
 
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 from tests.storage.record_logs import new_topic
 
 LOCK_MS = 30_000

@@ -10,7 +10,8 @@ import httpx
 import pytest
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.persister import Persister
-from sharequeue_gateway.share_partition.machine import SharePartition, StateWrite
+from sharequeue_gateway.share_partition.machine import SharePartition
+from sharequeue_gateway.share_partition.runs import StateWrite
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis

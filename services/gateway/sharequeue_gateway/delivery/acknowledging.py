@@ -28,7 +28,7 @@ from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import ANEW, KnownTopic, Metadata
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
+from sharequeue_gateway.share_partition.outcomes import AcknowledgementBatch
 from sharequeue_http.forms import mistakes
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 

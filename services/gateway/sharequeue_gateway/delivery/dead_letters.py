@@ -29,7 +29,7 @@ from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.log import DeadLetterRow, OffsetOutOfRange, RecordLog
-from sharequeue_gateway.share_partition.machine import DeadLetter
+from sharequeue_gateway.share_partition.runs import DeadLetter
 from sharequeue_http.forms import codec
 from sharequeue_http.forms.errors import ApiError, InvalidRequest, TooLarge
 from sharequeue_http.log import Tally, fields

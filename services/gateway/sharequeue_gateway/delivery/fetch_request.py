@@ -8,7 +8,7 @@ import msgspec
 from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.share_partition.machine import AcquiredRange
+from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 from sharequeue_http.forms.errors import ApiError
 
 

@@ -36,7 +36,7 @@ from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.share_partition.acquisition import can_acquire
 from sharequeue_gateway.share_partition.fetch_limits import split_bytes
-from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
+from sharequeue_gateway.share_partition.outcomes import AcknowledgementBatch
 from sharequeue_gateway.share_partition.turns import by_level
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 

@@ -9,6 +9,7 @@ wait ──▶ settled or released, and durable ──╮
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from sharequeue.clock import Clock
@@ -22,7 +23,7 @@ from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.share_partition.machine import AcquiredRange
+from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 from sharequeue_http.forms.errors import ApiError
 
 UNBOUNDED: Final = 1 << 31
@@ -43,8 +44,8 @@ class HeldRecords:
         by_led, faults = await self._loaded(group_id, request.ranges)
         for led, wanted in by_led:
             self._leader.expire_if_due(led, self._clock.now_ms())
-            look = led.machine.still_held_by if request.settling else led.machine.held_by
-            parts = [part for *_, first, last in wanted for part in look(request.member_id, first, last)]
+            look = partial(led.machine.held_by, request.member_id, settling=request.settling)
+            parts = [part for *_, first, last in wanted for part in look(first, last)]
             if not parts:
                 continue
             try:
@@ -107,7 +108,10 @@ def _holds_all(led: LedSharePartition, member_id: str, wanted: Sequence[OffsetsA
     if led.fenced:
         return False
     return all(
-        sum(held.last_offset - held.first_offset + 1 for held in led.machine.still_held_by(member_id, first, last))
+        sum(
+            held.last_offset - held.first_offset + 1
+            for held in led.machine.held_by(member_id, first, last, settling=True)
+        )
         == last - first + 1
         for *_, first, last in wanted
     )

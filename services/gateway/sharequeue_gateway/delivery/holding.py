@@ -19,7 +19,7 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import APPLIED, AtPartition, Outcomes, Writes, check_all
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.share_partition.machine import AcknowledgementBatch
+from sharequeue_gateway.share_partition.outcomes import AcknowledgementBatch
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 
 AT_ONCE: Final = 100

@@ -29,7 +29,7 @@ from sharequeue_gateway.leader.led_index import LedIndex
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.record_log.removing.readers import STALE_MS, Beginning, Readers
 from sharequeue_gateway.record_log.removing.readers_store import Floor
-from sharequeue_gateway.share_partition.machine import StateWrite
+from sharequeue_gateway.share_partition.runs import StateWrite
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 

@@ -25,8 +25,8 @@ from sharequeue_gateway.leader.lock_entries import LockRecorder
 from sharequeue_gateway.leader.persister import PendingWrite, Persister
 from sharequeue_gateway.leader.reports import led_metrics
 from sharequeue_gateway.leader.reports.activity import Activity
-from sharequeue_gateway.share_partition.machine import StateWrite
 from sharequeue_gateway.share_partition.outcomes import Completed, Expired
+from sharequeue_gateway.share_partition.runs import StateWrite
 from sharequeue_gateway.share_partition.turns import NO_DEADLINE_MS
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.log import Tally

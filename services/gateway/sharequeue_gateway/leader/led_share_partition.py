@@ -11,8 +11,10 @@ from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import AcknowledgeType, SharePartitionKey
 from sharequeue_gateway.leader.wake_up import WakeUps
 from sharequeue_gateway.locks.lock_calls import LockWrite
+from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 from sharequeue_gateway.share_partition.batch_times import BatchTimes
-from sharequeue_gateway.share_partition.machine import AcknowledgementBatch, AcquiredRange, SharePartition
+from sharequeue_gateway.share_partition.machine import SharePartition
+from sharequeue_gateway.share_partition.outcomes import AcknowledgementBatch
 from sharequeue_http.forms.errors import ApiError
 
 LOCK_ENTRY_SLACK: Final = 64

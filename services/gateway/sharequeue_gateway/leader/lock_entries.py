@@ -11,12 +11,13 @@ import logging
 from collections.abc import Sequence
 
 from sharequeue.clock import Clock
+from sharequeue.protocol.types import RestoredLock
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.loading.load_registry import Loads
 from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.locks.lock_store import LockStore
-from sharequeue_gateway.share_partition.machine import AcquiredRange, RestoredLock
+from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 from sharequeue_http.forms.errors import CoordinatorNotAvailable
 from sharequeue_http.log import fields
 

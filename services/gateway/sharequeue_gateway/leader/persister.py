@@ -54,7 +54,7 @@ from sharequeue.protocol.state import joined
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import STATE_PROBE, STATE_WRITE, STATE_WRITE_LEFT, Every
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
-from sharequeue_gateway.share_partition.machine import StateWrite
+from sharequeue_gateway.share_partition.runs import StateWrite
 from sharequeue_http.forms.errors import (
     ApiError,
     CoordinatorNotAvailable,

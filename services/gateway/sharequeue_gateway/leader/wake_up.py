@@ -191,7 +191,7 @@ def may_acquire(led: WakeUps, record_log: RecordLog, now_ms: int) -> bool:
         led.turned_away = True
         return False
     next_fetch_offset, committed = machine.next_fetch_offset(), machine.config.read_committed
-    if next_fetch_offset <= machine.end_offset and not machine.window_empty and not committed:
+    if next_fetch_offset <= machine.end_offset and machine.runs and not committed:
         return True
     try:
         read = record_log.read_cached(led.key.topic_id, led.key.partition, next_fetch_offset, 1, 1, committed)

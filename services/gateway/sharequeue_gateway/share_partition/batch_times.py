@@ -7,7 +7,7 @@ has no time.
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from sharequeue_gateway.share_partition.runs import LogBatch
 
@@ -16,11 +16,6 @@ MOST: Final = 100_000
 JOINED_MS: Final = 5
 """Batches this close in time count as one: small batches cost little more than large ones."""
 _WORTH_CUTTING: Final = 64
-
-
-class TimedBatch(LogBatch, Protocol):
-    @property
-    def max_timestamp_ms(self) -> int: ...
 
 
 class BatchTimes:
@@ -36,7 +31,7 @@ class BatchTimes:
     def __len__(self) -> int:
         return len(self._bases)
 
-    def note(self, batches: Sequence[TimedBatch]) -> None:
+    def note(self, batches: Sequence[LogBatch]) -> None:
         """Add batches that are not known yet. A batch right behind another one, at nearly the same time, is joined to
         it."""
         bases, lasts, timestamps = self._bases, self._lasts, self._timestamps

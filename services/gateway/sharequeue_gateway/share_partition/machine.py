@@ -4,7 +4,7 @@ No IO, no clock, no logging. Callers pass `now_ms`; methods return what to do. S
 KIP-1222.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
@@ -14,7 +14,6 @@ from sharequeue.protocol.types import (
     AcknowledgeType,
     DeliveryState,
     LeftLocks,
-    OffsetRange,
     Reason,
     RestoredLock,
 )
@@ -28,7 +27,6 @@ from sharequeue_gateway.share_partition.outcomes import (
     not_held,
 )
 from sharequeue_gateway.share_partition.pending import PendingRecords
-from sharequeue_gateway.share_partition.restoring import InvalidState
 from sharequeue_gateway.share_partition.runs import (
     ACKNOWLEDGED,
     ACQUIRED,
@@ -43,7 +41,6 @@ from sharequeue_gateway.share_partition.runs import (
     UNSEEN,
     DeadLetter,
     Hold,
-    LogBatch,
     Run,
     StateWrite,
 )
@@ -438,10 +435,6 @@ class SharePartition(PendingRecords):
 
     # Looking
 
-    def in_flight(self) -> Iterator[Run]:
-        """The runs of the window, ascending; read them, change nothing."""
-        return iter(self.runs)
-
     def locks(self) -> list[RestoredLock]:
         """The locks that the next leader must restore, including those whose end is not durable yet.
 
@@ -465,20 +458,17 @@ class SharePartition(PendingRecords):
     def left_locks(self) -> LeftLocks:
         return LeftLocks(self.state_epoch, self.locks())
 
-    def held_by(self, member_id: str, first_offset: int, last_offset: int) -> list[AcquiredRange]:
-        """The parts of a range that a member still holds."""
-        return [
-            _acquired(run)._replace(first_offset=max(run.first, first_offset), last_offset=min(run.last, last_offset))
-            for run in self.overlapping(first_offset, last_offset)
-            if run.state is ACQUIRED and run.write is None and run.member_id == member_id
-        ]
+    def held_by(
+        self, member_id: str, first_offset: int, last_offset: int, *, settling: bool = False
+    ) -> list[AcquiredRange]:
+        """The parts of a range that a member still holds.
 
-    def still_held_by(self, member_id: str, first_offset: int, last_offset: int) -> list[AcquiredRange]:
-        """As `held_by`, with those whose settling is not durable yet: if their write is refused, they stay held."""
+        `settling`: also those whose settling is not durable yet: if their write is refused, they stay held.
+        """
         return [
             _acquired(run)._replace(first_offset=max(run.first, first_offset), last_offset=min(run.last, last_offset))
             for run in self.overlapping(first_offset, last_offset)
-            if run.member_id == member_id
+            if run.member_id == member_id and (settling or (run.state is ACQUIRED and run.write is None))
         ]
 
 
@@ -486,20 +476,3 @@ def _acquired(run: Run) -> AcquiredRange:
     return AcquiredRange(
         run.first, run.last, run.delivery_count, run.lock_expires_at_ms, run.lock_duration_ms, run.forgiven
     )
-
-
-__all__ = [
-    "Acknowledged",
-    "AcknowledgementBatch",
-    "AcquiredRange",
-    "Completed",
-    "DeadLetter",
-    "Expired",
-    "InvalidState",
-    "Loaded",
-    "LogBatch",
-    "OffsetRange",
-    "RestoredLock",
-    "SharePartition",
-    "StateWrite",
-]

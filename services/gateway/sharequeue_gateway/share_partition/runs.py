@@ -61,12 +61,14 @@ that a client gave back before it began."""
 
 
 class LogBatch(Protocol):
-    """The first and last offset of a record batch that was read from the log."""
+    """What is asked of a record batch that was read from the log."""
 
     @property
     def base_offset(self) -> int: ...
     @property
     def last_offset(self) -> int: ...
+    @property
+    def max_timestamp_ms(self) -> int: ...
 
 
 class IllegalTransition(Exception):

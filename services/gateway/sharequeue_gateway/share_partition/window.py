@@ -68,10 +68,6 @@ class Window:
     # The present state
 
     @property
-    def window_empty(self) -> bool:
-        return not self.runs
-
-    @property
     def span(self) -> int:
         """Offsets from start to end, gaps and finished ones included: Kafka's in-flight count."""
         return self.end_offset - self.start_offset + 1 if self.runs and self.runs[-1].last >= self.start_offset else 0

@@ -11,7 +11,7 @@ from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.fetch_request import AcquiredRecords, PartitionFault
 from sharequeue_gateway.record_log.record_batch import RecordBatch, holding
-from sharequeue_gateway.share_partition.machine import AcquiredRange
+from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 
 _encoder: Final = msgspec.json.Encoder()
 _encode: Final = _encoder.encode

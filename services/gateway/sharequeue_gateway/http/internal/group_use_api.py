@@ -56,7 +56,7 @@ class GroupUse:
         held = sum(
             run.size
             for led in await self._with_locks(group_id, request.partitions)
-            for run in led.machine.in_flight()
+            for run in led.machine.runs
             if run.member_id is not None
         )
         unused_ms = await self._readers.unused_ms(group_id)
@@ -117,7 +117,7 @@ class GroupUse:
         for led in leds:
             if slices.over():
                 await slices.pause()
-            held += sum(run.size for run in led.machine.in_flight() if run.member_id == member_id)
+            held += sum(run.size for run in led.machine.runs if run.member_id == member_id)
         outcomes = await asyncio.gather(*await self._leader.release_member(leds, member_id))
         refused = [error for error in outcomes if error is not None]
         if refused:

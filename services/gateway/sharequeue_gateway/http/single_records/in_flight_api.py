@@ -158,7 +158,7 @@ class InFlightApi:
                     earlier_reasons=run.earlier,
                     transaction_id=run.write.transaction_id if isinstance(run.write, Hold) else None,
                 )
-                for run in (machine.in_flight() if offset is None else machine.overlapping(offset, offset))
+                for run in (machine.runs if offset is None else machine.overlapping(offset, offset))
             ],
             unfinished_before=None if offset is None else _unfinished_before(machine, offset),
             dead_letters=[

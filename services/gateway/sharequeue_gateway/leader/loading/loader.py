@@ -26,7 +26,8 @@ from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.locks.lock_store import LockStore
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.record_log.removing.readers import Begun, Readers
-from sharequeue_gateway.share_partition.machine import DeadLetter, SharePartition
+from sharequeue_gateway.share_partition.machine import SharePartition
+from sharequeue_gateway.share_partition.runs import DeadLetter
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, InvalidRequest
 
 LOADS_AT_ONCE: Final = 64

@@ -16,11 +16,11 @@ from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import CoordinatorLoadInProgress
 from sharequeue.protocol.messages.share_state import PartitionStateResult
 from sharequeue.protocol.state import StateBatch
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.share_partition.backoff import jitter_seed
-from sharequeue_gateway.share_partition.machine import Loaded, RestoredLock, SharePartition
+from sharequeue_gateway.share_partition.machine import Loaded, SharePartition
 from sharequeue_gateway.share_partition.restoring import Restoring
 
 MOST_BEGUN: Final = 5

@@ -25,9 +25,17 @@ from sharequeue_gateway.record_log import activity_store, outcome_store
 from sharequeue_gateway.record_log.activity_store import ActivityRow, ActivityTotal
 from sharequeue_gateway.record_log.outcome_store import Outcome
 from sharequeue_gateway.record_log.store import HOUR_MS, Query
-from sharequeue_gateway.share_partition.batch_times import BatchTimes, TimedBatch
-from sharequeue_gateway.share_partition.machine import AcquiredRange, DeadLetter, StateWrite
-from sharequeue_gateway.share_partition.runs import ACKNOWLEDGED, ARCHIVED, AVAILABLE, REJECTED
+from sharequeue_gateway.share_partition.acquisition import AcquiredRange
+from sharequeue_gateway.share_partition.batch_times import BatchTimes
+from sharequeue_gateway.share_partition.runs import (
+    ACKNOWLEDGED,
+    ARCHIVED,
+    AVAILABLE,
+    REJECTED,
+    DeadLetter,
+    LogBatch,
+    StateWrite,
+)
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
@@ -148,7 +156,7 @@ class Activity:
         counters.sums["produced"] += records
         counters.totals.sums["produced"] += records
 
-    def delivered(self, led: LedSharePartition, ranges: Sequence[AcquiredRange], batches: Sequence[TimedBatch]) -> None:
+    def delivered(self, led: LedSharePartition, ranges: Sequence[AcquiredRange], batches: Sequence[LogBatch]) -> None:
         """A fetch acquired ranges out of these batches, whose times are kept until they are finished."""
         if led.batch_times is None:
             led.batch_times = BatchTimes()

@@ -64,7 +64,7 @@ def series(leds: Iterable[LedSharePartition], dead_letters: Iterable[PendingLett
     limited = dict.fromkeys(BOUNDS, 0)
     for led in list(leds):
         machine = led.machine
-        if machine.window_empty:
+        if not machine.runs:
             continue
         windows[labels_of(led)] = machine
         states.setdefault((led.key.group_id, led.topic_name), Counter()).update(
@@ -81,7 +81,7 @@ def series(leds: Iterable[LedSharePartition], dead_letters: Iterable[PendingLett
     highest = most([(machine.span, labels) for labels, machine in windows.items()])
     yield from IN_FLIGHT_RECORDS.lines(highest)
     yield from IN_FLIGHT_BATCHES.lines(
-        (len({run.batch_first for run in windows[labels].in_flight()}), labels) for _, labels in highest
+        (len({run.batch_first for run in windows[labels].runs}), labels) for _, labels in highest
     )
     yield from RECORDS.lines(
         (records, (*pair, state))
