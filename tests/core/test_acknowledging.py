@@ -125,45 +125,6 @@ def test_ak_023_a_request_applies_whole_or_not_at_all() -> None:
     refused(d, "0-9 Acc")
 
 
-@pytest.mark.parametrize(
-    ("name", "state"),
-    [("Gap", "AR"), ("Acc", "AK"), ("Rel", "AV"), ("Rej", "AR"), ("Ren", "AQ")],
-)
-def test_each_type_leads_to_its_state(name: str, state: str) -> None:
-    d = fetched("[0-4]")
-    d.ack(f"1-3 {name}")
-    expected = "0-4 AQ×1" if state == "AQ" else f"0-0 AQ×1 | 1-3 {state}×1 | 4-4 AQ×1"
-    assert d.states() == expected
-    assert d.where()[3] == (3 if state in ("AK", "AR") else 0)
-
-
-@pytest.mark.parametrize("batch", ["15-17 Acc", "10-16 Acc", "16-17 Acc", "10-21 Acc", "25-29 Acc"])
-def test_acknowledging_unfetched_offsets_is_an_invalid_request(batch: str) -> None:
-    refused(fetched("[10-14]", "[18-20]", start=10), batch, error=InvalidRequest)
-
-
-@pytest.mark.parametrize("batch", ["2-4 Acc", "3-12 Acc", "9-10 Acc"])
-def test_offsets_before_the_window_are_not_held(batch: str) -> None:
-    d = Driver([(10, 14, 0, 1)], start=2)
-    d.fetch("[10-14]", at=10)
-    refused(d, batch)
-
-
-def test_an_acknowledgement_may_begin_in_a_hole_and_below_the_start() -> None:
-    d = fetched("[0-4]", "[10-14]")
-    d.ack("0-2 Acc")
-    d.ack("1-12 Acc")
-    assert d.written == [[(0, 2, 2, 1)], [(3, 4, 2, 1), (10, 12, 2, 1)]]
-    assert d.where() == (13, 14, 15, 0)
-
-
-def test_types_stay_with_their_offsets_across_the_start_offset() -> None:
-    d = fetched("[0-4]")
-    d.ack("0-1 Acc")
-    d.ack("0-4 Rej Rej Rel Acc Rel")
-    assert d.states() == "2-2 AV×1 | 3-3 AK×1 | 4-4 AV×1"
-
-
 # A repeat with the delivery count is recognised
 
 
@@ -185,20 +146,6 @@ def test_a_repeat_waits_for_the_write_of_the_first_call() -> None:
     assert len(d.writes) == 1
     both = d.ack("1-3 Acc", count=1).writes
     assert (len(both), d.written[-1]) == (2, [(1, 1, 2, 1)])
-
-
-def test_an_older_delivery_count_is_refused() -> None:
-    d = fetched("[0-4]")
-    d.ack("0-4 Rel")
-    d.fetch("[0-4]")
-    refused(d, "0-4 Acc", count=1)
-    refused(d, "0-4 Ren", count=1)
-    refused(d, "0-4 Rel", count=1)
-    d.ack("0-4 Rel", count=2)
-    refused(d, "0-4 Rel", count=1)
-    d.fetch("[0-4]")
-    d.ack("0-4 Acc", count=3)
-    assert d.where() == (5, 5, 5, 0)
 
 
 # RN: renewing locks
@@ -251,10 +198,3 @@ def test_rn_009_a_request_that_fails_renews_nothing() -> None:
         d.ack("0-4 Ren", "20-25 Acc")
     assert d.later(20_000) == 10
     assert d.states() == "0-9 AV×1"
-
-
-def test_only_the_holder_can_renew_a_lock_that_has_not_ended() -> None:
-    d = fetched("[0-4]")
-    refused(d, "0-4 Ren", member="M2")
-    d.later()
-    refused(d, "0-4 Ren")

@@ -1,10 +1,10 @@
 """Scenarios of acquiring: families FA, AQ, RL, IF and TX on the pure machine."""
 
 import pytest
-from sharequeue_gateway.share_partition.acquisition import AcquiredRange, Acquisition, can_acquire, cut
+from sharequeue_gateway.share_partition.acquisition import AcquiredRange, can_acquire, cut
 
-from sharequeue.protocol.types import AcquireMode, OffsetRange
-from tests.core.share_partition_driver import Driver, fetched, log
+from sharequeue.protocol.types import OffsetRange
+from tests.core.share_partition_driver import Driver
 
 
 def small(locks: int = 20, **config: object) -> Driver:
@@ -143,20 +143,6 @@ def test_aq_019_data_below_the_start_offset_is_not_acquired() -> None:
     assert d.states() == "5-99 AV×1"
 
 
-def test_batch_optimized_takes_every_available_record_of_the_last_batch() -> None:
-    d = Driver()
-    d.fetch("[0-9]")
-    d.ack("1-8 Rel")
-    assert d.fetch("[0-9]", max=3) == "1-8×2"
-
-
-def test_data_below_the_start_is_never_acquired_beside_a_record_still_held_there() -> None:
-    d = Driver()
-    d.fetch("[0-4]")
-    d.machine.move_log_start(10, d.now_ms)
-    assert d.fetch("[7-12]") == "10-12×1"
-
-
 def test_a_batch_across_the_start_is_acquired_from_the_start_where_a_load_left_a_hole() -> None:
     d = Driver([(10, 14, 2, 1)], start=5)
     assert d.fetch("[3-7]") == "5-7×1"
@@ -274,13 +260,6 @@ def test_if_009_a_limit_of_one_lock_allows_one_record_at_a_time() -> None:
     assert d.fetch("[1]") == ""
 
 
-def test_a_late_read_does_not_fill_a_natural_hole() -> None:
-    d = fetched("[0-9]", "[20-29]")
-    for released in ("0-4 Rel", "20-24 Rel"):
-        d.ack(released)
-    assert d.fetch("[12-15][20-29]", at=10) == "20-24×2"
-
-
 def test_if_011_the_limit_is_dynamic() -> None:
     d = small(50)
     assert d.fetch("[0-49]") == "0-49×1"
@@ -293,67 +272,7 @@ def test_if_011_the_limit_is_dynamic() -> None:
     assert d.fetch("[55-59]") == "55-59×1"
 
 
-def test_a_lowered_limit_stops_an_acquisition_that_did_not_check_it() -> None:
-    d = small(10)
-    d.fetch("[0-9]")
-    acquisition = Acquisition(d.machine, "M1", AcquireMode.RECORD_LIMIT, 5, d.now_ms)
-    assert acquisition.acquire(log("[10-14]"), fetch_offset=10, max_records=5) == 0
-    assert acquisition.over
-    assert acquisition.acquired == []
-
-
-# Our own limit of record locks: it counts held records, not the span
-
-
-def test_finished_records_do_not_count_against_the_lock_limit() -> None:
-    d = Driver(partition_max_record_locks=20)
-    d.fetch("[0-9]")
-    d.fetch("[10-19]")
-    assert d.fetch("[20-29]") == ""
-    d.ack("10-19 Acc")
-    assert d.machine.held_count == 10
-    assert d.fetch("[20-29]", max=500, rl=True) == "20-29×1"
-
-
-def test_a_pending_write_keeps_its_locks() -> None:
-    d = Driver(partition_max_record_locks=10, hold_writes=True)
-    d.fetch("[0-9]")
-    d.ack("5-9 Acc")
-    assert d.fetch("[10-19]") == ""
-    d.finish()
-    assert d.fetch("[10-19]", rl=True) == "10-14×1"
-
-
-def test_the_span_has_its_own_limit() -> None:
-    d = Driver(max_span=9)
-    d.fetch("[0-9]")
-    d.ack("1-9 Acc")
-    assert d.fetch("[10-19]") == ""
-    d.ack("0 Rel")
-    assert d.fetch("[0-9][10-19]") == "0-0×2"
-
-
-# Offsets without a record, and TX: aborted records
-
-
-def test_offsets_without_a_record_are_archived_at_once() -> None:
-    d = Driver()
-    assert d.fetch("[0-9]", absent=[(0, 2), (5, 5)]) == "3-4×1, 6-9×1"
-    assert d.where() == (3, 9, 10, 1)
-    assert (d.machine.held_count, d.written) == (6, [])
-    d.ack("3-4 Acc", "6-9 Acc")
-    assert d.where() == (10, 10, 10, 0)
-
-
-def test_an_offset_without_a_record_stays_with_its_earlier_holder() -> None:
-    """Compaction removed it after it was delivered: its holder may still acknowledge it together with its
-    neighbours."""
-    d = Driver()
-    d.fetch("[0-4]", max=2, rl=True)
-    assert d.fetch("[0-4]", "M2", max=1, rl=True, absent=[(1, 1), (4, 4)]) == "2-2×1"
-    assert d.states() == "0-2 AQ×1 | 3-3 AV×0 | 4-4 AR×0"
-    d.ack("0-1 Acc")
-    assert d.where() == (2, 4, 3, 1)
+# TX: aborted records
 
 
 def test_tx_009_cut_removes_offsets_from_acquired_ranges() -> None:

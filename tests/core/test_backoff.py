@@ -6,7 +6,6 @@ from sharequeue_gateway.share_partition.backoff import jitter_seed, retry_at_ms
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 from tests.core.share_partition_driver import Driver, fetched
-from tests.core.states import annotations
 
 WAITS = (1_000, 5_000, 30_000)
 PLAIN = {"retry_backoff_ms": WAITS, "retry_jitter_percent": 0}
@@ -76,66 +75,6 @@ def test_a_release_without_a_delay_waits_longer_with_each_delivery() -> None:
             break
         d.configure(delivery_count_limit=100)
     assert d.states() == "0-4 AQ×5"
-
-
-def test_a_release_with_a_delay_goes_by_it_and_0_is_at_once() -> None:
-    d = fetched("[0-4]", **PLAIN)
-    d.ack("0-1 Rel", delay_ms=0)
-    d.ack("2-3 Rel", delay_ms=70)
-    d.ack("4 Rel")
-    assert delays(d) == [(2, 3, 70), (4, 4, 1_000)]
-    assert d.fetch("[0-4]") == "0-1×2"
-
-
-def test_a_lock_that_ends_waits_from_its_deadline_whoever_finds_it() -> None:
-    d = fetched("[0-4]", **PLAIN)
-    assert d.later(30_400) == 5
-    assert delays(d) == [(0, 4, 600)]
-    late = fetched("[0-4]", **PLAIN)
-    assert late.later(31_000) == 5
-    assert delays(late) == []
-    assert late.fetch("[0-4]") == "0-4×2"
-
-
-def test_the_wait_of_an_ended_lock_is_persisted() -> None:
-    d = fetched("[0-4]", **PLAIN)
-    d.later(30_000)
-    (note,) = annotations(d.writes[-1].state)
-    assert (note.first_offset, note.last_offset, note.available_at_ms) == (0, 4, d.now_ms + 1_000)
-
-
-def test_a_member_that_leaves_and_a_rejected_record_wait_for_nothing() -> None:
-    d = fetched("[0-4]", **PLAIN)
-    d.ack("0 Rej")
-    d.close()
-    assert delays(d) == []
-    assert d.fetch("[0-4]") == "1-4×2"
-
-
-def test_at_the_limit_nothing_waits() -> None:
-    d = fetched("[0-4]", delivery_count_limit=1, **PLAIN)
-    d.ack("0-1 Rel")
-    d.later()
-    assert (delays(d), d.states()) == ([], "")
-
-
-def test_a_failed_write_whose_lock_has_ended_waits_from_the_deadline() -> None:
-    d = fetched("[0-4]", hold_writes=True, **PLAIN)
-    d.ack("0-4 Acc")
-    d.later(30_300)
-    d.finish(ok=False)
-    assert delays(d) == [(0, 4, 700)]
-    delayed = d.machine.delayed_count
-    d.later(700)
-    assert (delayed, d.fetch("[0-4]")) == (5, "0-4×2")
-
-
-def test_a_failed_write_whose_wait_is_over_too_leaves_nothing_delayed() -> None:
-    d = fetched("[0-4]", hold_writes=True, **PLAIN)
-    d.ack("0-4 Acc")
-    d.now_ms += 31_000
-    d.finish(ok=False)
-    assert d.fetch("[0-4]") == "0-4×2"
 
 
 # The next leader

@@ -1,26 +1,9 @@
 """What waits is bounded, and new records wait for it: delays and releases never give way to a bound."""
 
 import pytest
-from sharequeue_gateway.share_partition.acquisition import can_acquire
 from sharequeue_gateway.share_partition.bounds import equal_part, limited_by
 
 from tests.core.share_partition_driver import Driver, fetched
-
-
-def test_delayed_records_leave_the_locks_to_others_and_keep_their_delay() -> None:
-    d = fetched("[0-9]", partition_max_record_locks=10)
-    d.ack("0-9 Rel", delay_ms=5_000)
-    assert d.fetch("[10-19]") == "10-19×1"
-    assert not can_acquire(d.machine)
-    d.ack("10-19 Rel", delay_ms=1_000)
-    d.later(1_000)
-    assert d.fetch("[10-19]") == "10-19×2"
-    d.later(3_999)
-    assert not can_acquire(d.machine)
-    d.ack("10-19 Acc")
-    assert d.fetch("[0-9]", at=0) == ""
-    d.later(1)
-    assert d.fetch("[0-9]") == "0-9×2"
 
 
 def bounded(held: int, waiting: int) -> Driver:
@@ -41,11 +24,6 @@ def test_new_records_wait_when_too_many_wait_already() -> None:
     d.ack("5-9 Acc")
     assert limited_by(d.machine) is None
     assert d.fetch("[20-39]", rl=True) == "20-24×1"
-
-
-def test_a_fetch_gets_as_many_new_records_as_may_wait_afterwards() -> None:
-    d = bounded(20, 3)
-    assert d.fetch("[5-19][20-39]", rl=True) == "5-9×2, 20-22×1"
 
 
 def test_waiting_records_are_delivered_whatever_waits() -> None:
@@ -76,35 +54,6 @@ def test_new_records_wait_when_the_window_has_too_many_runs_or_offsets(bound: st
     assert d.fetch("[10-19]") == "10-19×1"
 
 
-def test_new_records_wait_in_a_crowded_window_that_is_not_empty() -> None:
-    d = fetched("[0-9]")
-    d.machine.crowded = True
-    assert limited_by(d.machine) == "max_delayed_runs"
-    assert d.fetch("[10-19]") == ""
-    d.ack("5-9 Rel")
-    assert d.fetch("[5-9][10-19]") == "5-9×2"
-    d.ack("0-9 Acc")
-    assert limited_by(d.machine) is None
-    assert d.fetch("[10-19]") == "10-19×1"
-
-
-def test_new_records_do_not_wait_for_what_is_held_below_the_log_start() -> None:
-    d = fetched("[0-9]")
-    d.machine.crowded = True
-    d.machine.move_log_start(10, d.now_ms)
-    assert d.fetch("[10-19]") == "10-19×1"
-
-
-def test_locks_of_records_that_the_log_has_lost_take_no_room() -> None:
-    d = fetched("[0-4]", "[5-9]", partition_max_record_locks=10)
-    assert limited_by(d.machine) == "share.partition.max.record.locks"
-    d.machine.move_log_start(7, d.now_ms)
-    assert d.fetch("[10-29]", rl=True) == "10-16×1"
-    assert limited_by(d.machine) == "share.partition.max.record.locks"
-    d.machine.move_log_start(17, d.now_ms)
-    assert d.fetch("[17-29]", rl=True) == "17-26×1"
-
-
 def test_records_that_the_log_has_lost_unread_are_counted() -> None:
     d = fetched("[0-4]")
     d.ack("0-1 Acc", "2-3 Rel")
@@ -116,29 +65,11 @@ def test_records_that_the_log_has_lost_unread_are_counted() -> None:
     assert d.machine.removed_unread == 6
 
 
-def test_locks_of_lost_records_are_bounded_too() -> None:
-    d = fetched("[0-9]", partition_max_record_locks=10, max_runs=2)
-    d.machine.move_log_start(10, d.now_ms)
-    assert d.fetch("[10-19]") == "10-19×1"
-    d.machine.move_log_start(20, d.now_ms)
-    assert limited_by(d.machine) == "share.partition.max.record.locks"
-
-
 @pytest.mark.parametrize(
     ("runs", "most", "part"), [([], 5, None), ([3, 2], 5, None), ([3, 3], 5, 2), ([9, 1, 1], 10, 3)]
 )
 def test_windows_above_their_equal_part_are_crowded(runs: list[int], most: int, part: int | None) -> None:
     assert equal_part(runs, most) == part
-
-
-def test_kafkas_limit_bounds_the_span_alone() -> None:
-    d = fetched("[0-9]", count_span=True, partition_max_record_locks=10, partition_max_delayed_records=0, max_runs=1)
-    assert limited_by(d.machine) == "share.partition.max.record.locks"
-    d.ack("0-4 Acc")
-    d.ack("5-9 Rel", delay_ms=5_000)
-    assert limited_by(d.machine) is None
-    assert d.fetch("[10-14]") == "10-14×1"
-    assert not can_acquire(d.machine)
 
 
 def test_ten_thousand_single_records_that_wait_between_finished_ones_leave_room() -> None:

@@ -98,25 +98,6 @@ def test_dq_017_a_dead_letter_is_due_when_the_first_phase_is_durable() -> None:
     assert dead(d) == [(0, 4, 1, REJECTED, None)]
 
 
-def test_a_dead_letter_across_the_log_start_is_archived_above_it() -> None:
-    d = with_dead_letters("[0-9]")
-    d.ack("0-9 Rej")
-    d.machine.move_log_start(5, d.now_ms)
-    d.archived(0, 9)
-    assert d.written[-1] == [(5, 9, 4, 1)]
-    assert d.where() == (10, 10, 10, 0)
-
-
-def test_the_write_that_archives_a_dead_letter_is_best_effort() -> None:
-    d = with_dead_letters("[0-4]")
-    d.ack("0-4 Rej")
-    d.hold_writes = True
-    d.archived(0, 4)
-    assert d.writes[-1].delivery_complete_count == 5
-    d.finish(ok=False)
-    assert d.where() == (5, 5, 5, 0)
-
-
 def test_dq_021_a_load_resumes_archiving() -> None:
     d = Driver([(5, 9, 0, 2), (10, 14, 3, 5)], start=5, dead_letter_topic_name="dlq")
     assert dead(d) == [(10, 14, 5, LIMIT, None)]
@@ -135,24 +116,6 @@ def test_dq_023_a_load_infers_the_causes_of_dead_letters() -> None:
     assert d.where() == (0, 14, 0, 10)
 
 
-@pytest.mark.parametrize("how", ["gap", "compaction", "log start"])
-def test_gaps_compaction_and_log_start_make_no_dead_letter(how: str) -> None:
-    d = with_dead_letters("[0-4]", delivery_count_limit=1, hold_writes=True)
-    if how == "gap":
-        d.ack("0-4 Gap")
-        d.finish()
-    elif how == "compaction":
-        d.configure(delivery_count_limit=2)
-        d.close()
-        d.finish()
-        d.fetch("[5-9]", at=0)
-    else:
-        d.machine.move_log_start(5, d.now_ms)
-        d.later()
-    assert d.dead_letters == []
-    assert d.where()[0] == (0 if how == "compaction" else 5)
-
-
 @pytest.mark.parametrize("event", ["0-4 Acc", "0-4 Rel", "0-4 Rej", "close"])
 def test_a_refused_write_of_the_last_delivery_makes_dead_letters_after_its_lock(event: str) -> None:
     d = with_dead_letters("[0-4]", delivery_count_limit=1, hold_writes=True)
@@ -164,9 +127,3 @@ def test_a_refused_write_of_the_last_delivery_makes_dead_letters_after_its_lock(
     d.archived(0, 4)
     d.finish()
     assert d.where()[0] == 5
-
-
-def test_closing_at_the_limit_makes_dead_letters() -> None:
-    d = with_dead_letters("[0-4]", delivery_count_limit=1)
-    d.close()
-    assert dead(d) == [(0, 4, 1, LIMIT, None)]

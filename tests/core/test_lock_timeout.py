@@ -75,16 +75,6 @@ def test_lt_013_an_acknowledgement_on_its_way_beats_the_lock() -> None:
     assert d.where()[2] == 0
 
 
-def test_a_lock_ends_at_its_deadline_and_not_before() -> None:
-    d = fetched("[0-4]")
-    assert d.machine.next_deadline_ms() == d.now_ms + 30_000
-    assert d.later(29_999) == 0
-    assert (d.states(), d.machine.held_count) == ("0-4 AQ×1", 5)
-    assert d.later(1) == 5
-    assert (d.machine.next_deadline_ms(), d.machine.held_count) == (None, 0)
-    assert [(run.member_id, run.lock_expires_at_ms) for run in d.machine.runs] == [(None, 0)]
-
-
 def test_a_deadline_survives_many_outdated_ones() -> None:
     d = fetched("[0]")
     for _ in range(500):

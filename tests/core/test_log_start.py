@@ -127,30 +127,6 @@ def test_ls_023_the_next_fetch_begins_at_the_log_start() -> None:
     assert d.fetch("[95-104]") == "100-104×1"
 
 
-def test_a_log_start_behind_the_start_offset_is_ignored() -> None:
-    d = fetched("[0-9]")
-    d.ack("0-4 Acc")
-    for log_start_offset in (0, 5):
-        assert not d.machine.move_log_start(log_start_offset, d.now_ms)
-    assert d.where() == (5, 9, 10, 0)
-
-
-def test_a_release_below_the_log_start_does_not_move_the_start_back() -> None:
-    d = fetched("[0-2]")
-    d.fetch("[3-9]", "M2")
-    d.machine.move_log_start(5, d.now_ms)
-    d.close("M1")
-    assert (d.states(), d.where()) == ("3-9 AQ×1", (5, 9, 10, 0))
-
-
-def test_a_delayed_record_below_the_log_start_is_dropped() -> None:
-    d = fetched("[0-4]", "[5-9]")
-    d.ack("0-4 Rel", delay_ms=1_000)
-    d.machine.move_log_start(5, d.now_ms)
-    assert (d.states(), d.machine.held_count, d.where()) == ("5-9 AQ×1", 5, (5, 9, 10, 0))
-    assert d.later(1_000) == 0
-
-
 # CP: compaction and holes
 
 
@@ -180,12 +156,6 @@ def test_cp_005_a_loaded_batch_removed_by_compaction_is_archived() -> None:
     assert (d.states(), d.where()) == ("11-20 AR×1 | 21-30 AQ×2", (11, 30, 31, 10))
 
 
-def test_a_natural_hole_is_left_alone() -> None:
-    d = fetched("[0-4]", "[10-14]")
-    d.close()
-    assert d.fetch("[0-14]") == "0-4×2, 10-14×2"
-
-
 def test_the_start_offset_passes_a_hole_made_by_compaction() -> None:
     d = Driver([(5, 9, 2, 1), (15, 19, 0, 1)], start=0)
     assert d.fetch("[3-7]", at=0) == "3-4×1"
@@ -193,13 +163,3 @@ def test_the_start_offset_passes_a_hole_made_by_compaction() -> None:
     assert d.fetch("[12-13]", at=10) == "12-13×1"
     d.ack("3-4 Acc")
     assert d.where() == (12, 19, 14, 0)
-
-
-def test_a_release_above_the_log_start_is_acquirable_once_it_is_durable() -> None:
-    d = fetched("[0-9]", hold_writes=True)
-    d.ack("0-9 Rel")
-    d.machine.move_log_start(5, d.now_ms)
-    assert d.where()[2] == 10
-    d.finish()
-    assert d.where()[2] == 5
-    assert d.fetch("[0-9]") == "5-9×2"

@@ -8,10 +8,6 @@ from sharequeue.protocol.types import AcquireMode
 from tests.core.share_partition_driver import Batch, Driver, fetched
 
 
-def begins(d: Driver, fetches: int) -> list[int | None]:
-    return [begin_at_new(d.machine) for _ in range(fetches)]
-
-
 @pytest.mark.parametrize(
     ("percent", "at_new"),
     [(75, "...n...n...n"), (100, "............"), (0, "nnnnnnnnnnnn"), (50, ".n.n.n.n.n.n"), (90, ".........n..")],
@@ -19,39 +15,7 @@ def begins(d: Driver, fetches: int) -> list[int | None]:
 def test_a_share_of_the_fetches_begins_at_new_records(percent: int, at_new: str) -> None:
     d = fetched("[0-9]", redelivery_percent=percent)
     d.ack("0-9 Rel")
-    assert begins(d, 12) == [10 if at == "n" else None for at in at_new]
-
-
-def test_fetches_that_find_no_retried_records_are_not_counted() -> None:
-    d = fetched("[0-9]")
-    assert begins(d, 3) == [None] * 3
-    d.ack("0-9 Rel", delay_ms=5_000)
-    assert begins(d, 3) == [None] * 3
-    d.later(5_000)
-    assert begins(d, 4) == [None, None, None, 10]
-
-
-def test_new_records_that_are_left_of_a_batch_come_before_those_behind_it() -> None:
-    d = Driver(redelivery_percent=0)
-    assert d.fetch("[0-99]", max=10, rl=True) == "0-9×1"
-    assert begin_at_new(d.machine) is None
-    d.ack("0-9 Rel")
-    assert begin_at_new(d.machine) == 10
-    assert d.fetch("[0-99]", max=10, rl=True, at=10) == "10-19×1"
-    assert begin_at_new(d.machine) == 20
-    assert d.fetch("[0-99][100-149]", max=100, rl=True, at=20) == "20-99×1, 100-119×1"
-    assert begin_at_new(d.machine) == 120
-    d.ack("30-39 Rel")
-    assert d.fetch("[100-149]", max=100, rl=True, at=120) == "120-149×1"
-    d.ack("120-149 Rel")
-    assert begin_at_new(d.machine) == 150
-
-
-def test_a_fetch_that_begins_at_new_records_leaves_the_others_of_their_batch() -> None:
-    d = fetched("[0-9]")
-    d.ack("0-9 Rel")
-    assert d.fetch("[0-19]", at=10) == "10-19×1"
-    assert d.fetch("[0-19]") == "0-9×2"
+    assert [begin_at_new(d.machine) for _ in range(12)] == [10 if at == "n" else None for at in at_new]
 
 
 def test_no_fetch_begins_at_new_records_while_a_gap_is_unread() -> None:
@@ -61,29 +25,6 @@ def test_no_fetch_begins_at_new_records_while_a_gap_is_unread() -> None:
     assert d.fetch("[0-4][5-9]", max=10) == "0-4×2, 5-9×1"
     d.ack("0-4 Rel")
     assert begin_at_new(d.machine) == 15
-
-
-def test_no_fetch_begins_at_new_records_without_room_for_one() -> None:
-    d = fetched("[0-9]", redelivery_percent=0, partition_max_record_locks=10, partition_max_delayed_records=0)
-    d.ack("0-4 Rel")
-    assert begin_at_new(d.machine) is None
-    d.configure(partition_max_delayed_records=1)
-    assert begin_at_new(d.machine) == 10
-
-
-def test_what_is_left_of_a_new_batch_needs_no_room_for_new_records() -> None:
-    """It is in the window already: the bound of what waits stops only records behind the end."""
-    d = Driver(redelivery_percent=0, partition_max_record_locks=10, partition_max_delayed_records=0)
-    assert d.fetch("[0-99]", max=10, rl=True) == "0-9×1"
-    d.ack("0-4 Rel")
-    assert begin_at_new(d.machine) == 10
-    assert d.fetch("[0-99]", rl=True, at=10) == "10-14×1"
-
-
-def test_kafkas_span_leaves_no_room_for_new_records() -> None:
-    d = fetched("[0-9]", redelivery_percent=0, partition_max_record_locks=10, count_span=True)
-    d.ack("0-4 Rel")
-    assert begin_at_new(d.machine) is None
 
 
 @pytest.mark.parametrize(("batch", "most"), [(1, 100), (500, 100), (500, 10)])

@@ -21,18 +21,6 @@ def read(
     return acquisition.acquire(log(data), fetch_offset=offset, max_records=max, absent=gone)  # type: ignore[arg-type]
 
 
-def test_each_read_adds_to_the_acquired_ranges() -> None:
-    d = fetched("[0-9]", "[10-19]", "[20-29]")
-    for released in ("0-1 Rel", "12 Rel", "28-29 Rel"):
-        d.ack(released)
-    acquisition = begin(d)
-    assert read(d, acquisition, "[0-9]") == 2
-    assert read(d, acquisition, "[10-19]") == 1
-    assert read(d, acquisition, "[20-29][30-34]") == 7
-    assert shown(acquisition.acquired) == "0-1×2, 12-12×2, 28-29×2, 30-34×1"
-    assert not acquisition.over
-
-
 def test_two_reads_of_one_batch_make_one_range() -> None:
     d = fetched("[0-9][10-19]")
     d.ack("5-14 Rel")
@@ -52,16 +40,6 @@ def test_offsets_without_a_record_are_cut_out_of_a_range_of_two_reads() -> None:
     assert d.machine.held_count == 16
 
 
-def test_offsets_without_a_record_do_not_use_up_the_limit() -> None:
-    d = Driver()
-    acquisition = begin(d)
-    assert read(d, acquisition, "[0-9]", max=10, absent=[(2, 7)]) == 4
-    assert (acquisition.left, acquisition.over) == (6, False)
-    assert read(d, acquisition, "[10-19]", max=6) == 6
-    assert shown(acquisition.acquired) == "0-1×1, 8-9×1, 10-15×1"
-    assert acquisition.over
-
-
 def test_a_record_in_its_last_delivery_ends_the_fetch() -> None:
     d = Driver([(0, 9, 0, 4), (10, 19, 0, 1)])
     acquisition = begin(d)
@@ -78,17 +56,6 @@ def test_a_throttled_batch_is_not_added_to_an_earlier_read() -> None:
     assert read(d, acquisition, "[5-9]") == 0
     assert acquisition.over
     assert shown(acquisition.acquired) == "0-4×2"
-
-
-def test_the_limit_of_locks_holds_over_all_reads() -> None:
-    d = fetched("[0-4]", "[5-9]", partition_max_record_locks=12)
-    d.ack("0-4 Acc")
-    acquisition = begin(d)
-    assert read(d, acquisition, "[10-14]") == 5
-    assert read(d, acquisition, "[15-19]") == 2
-    assert acquisition.over
-    assert read(d, acquisition, "[15-19]") == 0
-    assert shown(acquisition.acquired) == "10-14×1, 15-16×1"
 
 
 # What is worth reading

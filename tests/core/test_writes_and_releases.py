@@ -1,11 +1,10 @@
-"""Scenarios of releases and of writes: families SR, DY and PW on the pure machine, delays and reasons."""
+"""Scenarios of releases and of writes: families SR, DY and PW on the pure machine."""
 
 import pytest
 from sharequeue_gateway.share_partition.runs import IllegalTransition
 
-from sharequeue.protocol.types import DeliveryState, Reason
+from sharequeue.protocol.types import DeliveryState
 from tests.core.share_partition_driver import Driver, fetched, refused
-from tests.core.states import StateAnnotation, annotations
 
 # SR: a member's records are released
 
@@ -55,24 +54,6 @@ def test_sr_009_closing_releases_one_members_part_of_a_shared_batch() -> None:
     d.close("M1")
     assert d.states() == "7-9 AV×1 | 10-12 AQ×2 | 13-14 AV×1"
     assert d.where()[2] == 7
-
-
-def test_a_release_is_persisted_before_it_is_committed() -> None:
-    d = fetched("[0-4]", hold_writes=True)
-    d.close()
-    assert d.where()[2] == 5
-    refused(d, "0-4 Acc")
-    d.finish(ok=False)
-    assert d.states() == "0-4 AQ×1"
-    assert d.machine.held_by("M1", 0, 4) == [(0, 4, 1, d.now_ms + 30_000, 30_000, 0)]
-
-
-def test_closing_does_not_release_records_with_a_pending_acknowledgement() -> None:
-    d = fetched("[0-4]", hold_writes=True)
-    d.ack("0-2 Acc")
-    d.close()
-    assert d.written == [[(0, 2, 2, 1)], [(3, 4, 0, 1)]]
-    assert d.machine.release_member("M2", d.now_ms) is None
 
 
 # DY: dynamic limits
@@ -193,33 +174,7 @@ def test_a_failed_write_frees_records_above_the_log_start_only() -> None:
     assert (d.states(), d.where()) == ("0-4 AR×1 | 5-9 AV×1", (5, 9, 5, 0))
 
 
-def test_a_write_holds_start_offset_and_complete_count_of_its_time() -> None:
-    d = fetched("[0-4]", "[5-9]", hold_writes=True)
-    d.ack("0-4 Acc")
-    d.ack("5-6 Acc")
-    assert [(w.start_offset, w.delivery_complete_count) for w in d.writes] == [(0, 5), (0, 7)]
-    d.finish()
-    d.ack("7-8 Rel")
-    assert (d.writes[-1].start_offset, d.writes[-1].delivery_complete_count) == (5, 2)
-
-
-# Reasons and delays
-
-
-def test_a_delayed_release_is_available_after_its_delay() -> None:
-    d = fetched("[0-4]")
-    d.ack("1-2 Rel", delay_ms=5_000, reason="later")
-    available_at_ms = d.now_ms + 5_000
-    assert annotations(d.writes[0].state) == [
-        StateAnnotation(1, 2, 1, available_at_ms, Reason("later"), reason_at_ms=d.now_ms)
-    ]
-    assert (d.where()[2], d.machine.held_count, d.machine.delayed_count) == (5, 3, 2)
-    assert d.fetch("[0-4]", at=0) == ""
-    d.later(4_999)
-    assert d.where()[2] == 5
-    assert d.later(1) == 0
-    assert (d.where()[2], d.machine.held_count, d.machine.delayed_count) == (1, 3, 0)
-    assert d.fetch("[0-4]") == "1-2×2"
+# Delays, and what is not to be changed
 
 
 def test_a_delay_that_ends_before_its_write_ends_with_the_next_expiry() -> None:
@@ -231,20 +186,6 @@ def test_a_delay_that_ends_before_its_write_ends_with_the_next_expiry() -> None:
     assert (d.where()[2], d.machine.delayed_count) == (5, 5)
     d.later(0)
     assert (d.where()[2], d.machine.delayed_count) == (0, 0)
-
-
-def test_a_delay_is_written_without_a_reason_too() -> None:
-    d = fetched("[0-4]")
-    d.ack("0-4 Rel", delay_ms=5_000)
-    assert annotations(d.writes[0].state) == [StateAnnotation(0, 4, 1, d.now_ms + 5_000)]
-
-
-def test_a_failed_write_forgets_delay_and_reason() -> None:
-    d = fetched("[0-4]", hold_writes=True)
-    d.ack("0-4 Rel", delay_ms=50_000, reason="later")
-    d.finish(ok=False)
-    d.later()
-    assert (d.where()[2], annotations(d.writes[-1].state)) == (0, [])
 
 
 def test_a_change_under_way_can_only_be_taken_back() -> None:

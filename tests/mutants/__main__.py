@@ -66,7 +66,6 @@ SCENARIOS = {
         "restoring",
         "restored_locks",
         "costs",
-        "lock_lengths",
         "lock_entries",
         "lock_calls",
         "waking",
