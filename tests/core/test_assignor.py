@@ -174,18 +174,6 @@ def test_a_member_gives_up_shared_partitions_first() -> None:
     assert assign({"a": ["t"], "b": ["t"]}, {"t": range(3)}, before) == {"a": {"t": some(1, 2)}, "b": {"t": some(0)}}
 
 
-def test_a_partition_that_only_its_holders_could_take_is_swapped() -> None:
-    """m000 is one short and partition 2 lacks one member, but m000 has it: another takes it and passes one on."""
-    before = {
-        "m000": {"t": some(2)},
-        "m001": {"t": some(0, 1)},
-        "m002": {"t": some(0, 1)},
-    }
-    after = assign({name: ["t"] for name in [*names(3), "m003"]}, {"t": range(3)}, before)
-    assert set(holders(after).values()) == {2}
-    assert sorted(counts(after)) == [1, 1, 2, 2]
-
-
 def test_topics_with_the_same_members_are_balanced_once() -> None:
     """A thousand topics of ten partitions cost as much as one: their members get the very same sets."""
     topics = {f"t{number:03}": range(10) for number in range(1000)}

@@ -11,12 +11,10 @@ from sharequeue.protocol.messages.groups import (
     ResetShareGroupOffsetsRequest,
     ShareGroupHeartbeatRequest,
 )
-from sharequeue.protocol.messages.in_flight import InFlightQuery
 from sharequeue.protocol.messages.records import AcknowledgeRequest, FetchRequest, ProduceRequest
-from sharequeue.protocol.messages.topics import CreateTopicRequest, ListTopicsQuery
+from sharequeue.protocol.messages.topics import CreateTopicRequest
 from sharequeue_http.forms import mistakes
 from sharequeue_http.forms.errors import ApiError
-from sharequeue_http.forms.texts import convert_texts
 from tests.core.cpu import times_as_much
 
 MIB = 1 << 20
@@ -152,27 +150,6 @@ def test_a_missing_body_names_what_to_send() -> None:
         "there is no body; send a JSON object with `member_id` and `acknowledgements`"
     )
     assert mistakes.no_body(FetchRequest).detail == "there is no body; send a JSON object; the empty one is `{}`"
-
-
-QUERIES = {
-    "zero": (ListTopicsQuery, {"page_size": "0"}, "`page_size` must be from 1 to 10000"),
-    "a word": (ListTopicsQuery, {"page_size": "x"}, "`page_size` must be an integer"),
-    "a fraction": (InFlightQuery, {"partition": "1.0"}, "`partition` must be an integer"),
-    "a typo": (
-        ListTopicsQuery,
-        {"page_sise": "1"},
-        "`page_sise` is an unknown query parameter; did you mean `page_size`?",
-    ),
-}
-
-
-@pytest.mark.parametrize(("kind", "values", "detail"), QUERIES.values(), ids=QUERIES.keys())
-def test_a_query_is_explained_too(kind: Any, values: dict[str, str], detail: str) -> None:
-    with pytest.raises(msgspec.ValidationError) as raised:
-        convert_texts(values, kind)
-    refused = mistakes.unfit_query(raised.value, kind)
-    assert (refused.status, refused.detail, refused.limit) == (422, detail, None)
-    assert refused.pointers[0][0] == f"/{next(iter(values))}"
 
 
 LARGE = {

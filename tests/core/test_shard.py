@@ -291,18 +291,6 @@ def test_initialize_with_the_stored_state_writes_nothing() -> None:
     assert len(key.rows) == 2
 
 
-@pytest.mark.parametrize("start_offset", [-1, 0])
-def test_a_repeated_initialize_keeps_what_was_acknowledged_since(start_offset: int) -> None:
-    key = Shard()
-    key.init(5, start_offset)
-    key.read(3)
-    key.write(5, 3, 10, 0, [(12, 14, 2, 1)])
-    assert key.init(5, start_offset) == 0
-    assert held(key.read(3)) == (10, [(12, 14, 2, 1)])
-    assert key.init(6, start_offset) == 0
-    assert held(key.read(3)) == (start_offset, [])
-
-
 def test_sc_025_initialize_under_an_older_state_epoch_is_fenced() -> None:
     key = Shard()
     key.init(5, 10)
@@ -398,13 +386,6 @@ def test_sc_051_a_start_offset_prunes_batches_below_it() -> None:
     key.write(0, 0, 100, 10, [(100, 109, 2, 1)])
     assert key.write(0, 0, 110, 0, [(110, 110, 0, 1)]) == 0
     assert held(key.read(0)) == (110, [(110, 110, 0, 1)])
-
-
-def test_the_start_offset_never_goes_back() -> None:
-    key = Shard()
-    key.init(0, 100)
-    key.write(0, 0, 50, 3, [(40, 120, 0, 1)])
-    assert held(key.read(0)) == (100, [(100, 120, 0, 1)])
 
 
 def test_annotations_are_read_until_the_delivery_count_rises() -> None:

@@ -12,18 +12,6 @@ def some(*numbers: int) -> frozenset[int]:
     return frozenset(numbers)
 
 
-def test_gi_001_a_new_group_initialises_its_subscribed_topics() -> None:
-    driver = Driver(topics={"t1": 2, "t2": 2, "t3": 2})
-    driver.share_coordinator = "silent"
-    driver.heartbeat("M1", 0, ["t1", "t2"])
-    assert driver.asked == [
-        (Initialization("id-t1", some(0, 1), -1, 2), Initialization("id-t2", some(0, 1), -1, 2)),
-    ]
-    both = GroupTopic({0: 2, 1: 2}, first_partitions=2)
-    assert driver.group.topics == {"id-t1": both, "id-t2": both}
-    assert driver.saved[-1].topics == driver.group.topics, "persisted with the heartbeat"
-
-
 def test_gi_003_rs_007_a_grown_topic_and_a_new_one_are_initialised() -> None:
     driver = Driver(topics={"t1": 2, "t2": 2})
     driver.heartbeat("M1", 0, ["t1", "t2"])
@@ -115,15 +103,6 @@ def test_a_group_begins_again_in_a_topic_whose_offsets_were_deleted() -> None:
     assert driver.group.topics["id-t1"].first_partitions == 3
 
 
-def test_gi_007_initialised_topics_are_assigned_in_one_new_epoch() -> None:
-    driver = Driver(topics={"t1": 2, "t2": 1})
-    driver.heartbeat("M1", 0, ["t1", "t2"])
-    answer = driver.heartbeat("M1", 2)
-    assert (answer.member_epoch, answer.assignment) == (3, {"id-t1": some(0, 1), "id-t2": some(0)})
-    for _ in range(3):
-        assert driver.heartbeat("M1", 3).member_epoch == 3
-
-
 def test_gi_009_a_deleted_topic_is_forgotten() -> None:
     driver = Driver(topics={"t1": 2, "t2": 1, "t3": 1})
     driver.heartbeat("M1", 0, ["t1", "t2"])
@@ -155,19 +134,6 @@ def test_a_refused_initialisation_is_retried_at_once() -> None:
     assert driver.asked == [(Initialization("id-t1", some(0, 1), -1, 2),)] * 2
     assert (answer.member_epoch, answer.assignment) == (2, None)
     assert driver.heartbeat("M1", 2).assignment == {"id-t1": some(0, 1)}
-
-
-def test_only_initialised_partitions_are_assigned() -> None:
-    driver = Driver(topics={"t1": 2})
-    driver.heartbeat("M1", 0, ["t1"])
-    driver.heartbeat("M1", 2)
-    driver.share_coordinator = "silent"
-    driver.create("t1", 4)
-    grown = driver.heartbeat("M1", 3)
-    assert (grown.member_epoch, grown.assignment) == (4, None)
-    driver.apply(driver.group.initialized(driver.asked[-1]))
-    answer = driver.heartbeat("M1", 4)
-    assert (answer.member_epoch, answer.assignment) == (5, {"id-t1": some(0, 1, 2, 3)})
 
 
 def test_a_topic_recreated_under_its_name_is_another_topic() -> None:

@@ -41,16 +41,6 @@ def test_hb_001_a_member_of_a_missing_topic_is_assigned_nothing() -> None:
     assert driver.asked == []
 
 
-def test_hb_003_a_plain_heartbeat_changes_nothing() -> None:
-    driver = Driver(topics={"foo": 2})
-    joined(driver, "M1")
-    epoch = settle(driver)
-    saved = len(driver.saved)
-    answer = driver.heartbeat("M1", epoch)
-    assert (answer.member_epoch, answer.assignment) == (epoch, None)
-    assert len(driver.saved) == saved, "a plain heartbeat persists nothing"
-
-
 def test_hb_005_a_member_that_left_can_join_again() -> None:
     driver = Driver(topics={"foo": 2})
     joined(driver, "M1")
@@ -102,14 +92,6 @@ def test_hb_013_an_unknown_member_is_refused() -> None:
         driver.leave("M2")
 
 
-def test_a_heartbeat_to_an_unknown_group_is_refused() -> None:
-    driver = Driver()
-    for epoch in (3, -1):
-        with pytest.raises(GroupIdNotFound):
-            driver.heartbeat("M1", epoch)
-    assert not driver.group.exists
-
-
 def test_hb_015_a_member_is_removed_at_the_session_timeout() -> None:
     driver = Driver(session_timeout_ms=501, heartbeat_interval_ms=500)
     driver.heartbeat("M1", 0, ["foo"])
@@ -149,16 +131,6 @@ def test_hb_017_a_member_id_has_1_to_36_characters(member_id: str) -> None:
     assert Driver().heartbeat("m" * 36, 0, ["foo"]).member_epoch == 2
 
 
-@pytest.mark.parametrize("topics", [None, []])
-def test_joining_needs_topics(topics: list[str] | None) -> None:
-    driver = Driver()
-    with pytest.raises(InvalidRequest, match="subscribed_topic_names"):
-        driver.heartbeat("M1", 0, topics)
-    driver.heartbeat("M1", 0, ["foo"])
-    with pytest.raises(InvalidRequest, match="subscribed_topic_names"):
-        driver.heartbeat("M1", 0, topics)
-
-
 def test_epochs_below_minus_1_and_empty_racks_are_invalid() -> None:
     driver = Driver()
     with pytest.raises(InvalidRequest, match="member_epoch"):
@@ -166,28 +138,6 @@ def test_epochs_below_minus_1_and_empty_racks_are_invalid() -> None:
     for epoch in (0, -1, 2):
         with pytest.raises(InvalidRequest, match="rack_id"):
             driver.heartbeat("M1", epoch, ["foo"], rack_id="")
-
-
-def test_only_the_present_and_the_previous_epoch_are_accepted() -> None:
-    driver = Driver(topics={"foo": 1})
-    joined(driver, "M1")
-    epoch = settle(driver)
-    driver.heartbeat("M2", 0, ["bar"])
-    driver.heartbeat("M1", epoch)
-    for fenced in (1, epoch - 1, epoch + 2):
-        with pytest.raises(FencedMemberEpoch):
-            driver.heartbeat("M1", fenced)
-    assert driver.heartbeat("M1", epoch + 1).assignment is None
-
-
-def test_a_member_that_repeats_its_previous_epoch_gets_its_assignment() -> None:
-    """The answer with the new assignment was lost: leaving the assignment out would say that it is unchanged."""
-    driver = Driver(topics={"foo": 2})
-    driver.heartbeat("M1", 0, ["foo"])
-    lost = driver.heartbeat("M1", 2)
-    again = driver.heartbeat("M1", 2)
-    assert again == lost
-    assert again.assignment == {"id-foo": some(0, 1)}
 
 
 def test_joining_again_without_leaving_changes_nothing() -> None:
@@ -271,17 +221,6 @@ def test_hb_031_a_member_of_an_emptied_group_is_assigned_at_once() -> None:
     assert (epochs.assignment_epoch, epochs.assigned_at_ms) == (epochs.group_epoch, 0)
     answer = driver.heartbeat("M2", 0, ["foo"])
     assert (answer.member_epoch, answer.assignment) == (epochs.group_epoch + 1, {"id-foo": some(0, 1)})
-
-
-def test_gi_037_a_group_is_empty_or_stable() -> None:
-    driver = Driver()
-    assert driver.group.state == "Empty"
-    driver.heartbeat("M1", 0, ["foo"])
-    assert driver.group.state == "Stable"
-    driver.leave("M1")
-    assert driver.group.state == "Empty"
-    with pytest.raises(ValueError, match="Preparing"):
-        ShareGroupState("Preparing")
 
 
 def test_another_rack_or_client_is_persisted_and_raises_no_epoch() -> None:

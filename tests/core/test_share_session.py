@@ -53,14 +53,6 @@ def test_ss_005_an_epoch_other_than_the_next_is_refused(epoch: int) -> None:
     assert sessions.advance(M1, 1, 0).epoch == 2
 
 
-def test_ss_007_a_repeated_epoch_is_refused_without_a_fetch_id() -> None:
-    sessions = cache()
-    sessions.open(M1, [P0], 0)
-    sessions.advance(M1, 1, 0)
-    with pytest.raises(InvalidShareSessionEpoch):
-        sessions.advance(M1, 1, 0)
-
-
 def test_a_fetch_that_is_repeated_by_its_fetch_id_is_accepted_again() -> None:
     sessions = cache()
     sessions.open(M1, [P0], 0)
@@ -118,39 +110,12 @@ def test_ss_015_forgetting_an_absent_partition_is_allowed() -> None:
     assert partitions(session) == [P0]
 
 
-def test_ss_017_at_the_limit_a_session_opens_only_after_another_closes() -> None:
-    sessions = cache(max_sessions=1)
-    sessions.open(M1, [P0], 0)
-    with pytest.raises(ShareSessionLimitReached) as raised:
-        sessions.open(M2, [P0], 0)
-    assert (KAFKA_CODES[raised.value.error], raised.value.limit) == (133, 1)
-    assert sessions.advance(M1, 1, 0).epoch == 2
-    sessions.close(M1)
-    sessions.open(M2, [P0], 0)
-    with pytest.raises(ShareSessionNotFound):
-        sessions.find(M1)
-
-
 def test_a_full_gateway_lets_a_member_replace_its_own_session() -> None:
     sessions = cache(max_sessions=1)
     sessions.open(M1, [P0, P1], 0)
     sessions.advance(M1, 1, 0)
     sessions.open(M1, [BAR], 0)
     assert partitions(sessions.advance(M1, 1, 0)) == [BAR]
-
-
-def test_ss_019_an_idle_session_makes_room() -> None:
-    sessions = cache(max_sessions=2, idle_ms=60_000)
-    sessions.open(M1, [P0], 0)
-    sessions.open(M2, [P0], 1000)
-    with pytest.raises(ShareSessionLimitReached):
-        sessions.open(M3, [P0], 59_999)
-    assert sessions.drop_idle(59_999) == 0
-    assert sessions.drop_idle(60_000) == 1
-    sessions.open(M3, [P0], 60_000)
-    with pytest.raises(ShareSessionNotFound):
-        sessions.find(M1)
-    assert sessions.find(M2).key == M2
 
 
 def test_a_session_in_use_is_not_idle() -> None:
