@@ -52,15 +52,6 @@ def test_a_member_that_leaves_through_any_gateway_gives_back_what_it_holds_at_ea
     assert places(again) == wanted
 
 
-def test_max_records_holds_over_all_leaders(clients: list[httpx.Client], name: str) -> None:
-    make_topic(clients[0], name, PARTITIONS)
-    for partition in range(PARTITIONS):
-        produce(clients[0], name, partition, 10)
-    for wanted in (1, 15, 25):
-        answer = fetch(clients[1], name, topics=[name], max_records=wanted, max_wait_ms=0)
-        assert len(places(answer)) == wanted
-
-
 def test_a_poll_through_any_gateway_wakes_for_a_record_of_any_leader(
     cluster: GatewayCluster, clients: list[httpx.Client], name: str
 ) -> None:

@@ -50,9 +50,6 @@ def test_a_fetch_whose_state_is_deleted_while_it_loads_may_try_again(
     problem(gateway.try_fetch(name, name), 503, "COORDINATOR_NOT_AVAILABLE", 15)
 
 
-# Refusals
-
-
 # New, grown and deleted topics
 
 

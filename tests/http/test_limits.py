@@ -150,29 +150,6 @@ def test_dq_009_dead_letters_without_a_topic_are_parked(own_gateway: Gateway, na
     assert gateway.acquire(name, name) == []
 
 
-def test_retention_by_age_and_by_bytes(own_gateway: Gateway, name: str) -> None:
-    gateway = own_gateway
-    aged, sized = f"{name}-aged", f"{name}-sized"
-    hour = 3_600_000
-    gateway.create_topic(aged, retention_ms=hour)
-    gateway.produce(aged, "old", "old", timestamp_ms=int(time.time() * 1000) - 2 * hour)
-    gateway.produce(aged, "young")
-    gateway.create_topic(sized, retention_bytes=2500)
-    for _ in range(5):
-        gateway.produce(sized, "x" * 1000)
-
-    def start(topic: str) -> int:
-        return int(gateway.describe_topic(topic)["partitions"][0]["log_start_offset"])
-
-    wait_until(lambda: (start(aged), start(sized)) == (2, 3))
-    assert [record["value"] for record in gateway.read(aged, offset=2)["records"]] == ["young"]
-    assert sorted(gateway.acquire(name, topics=[aged, sized])) == ["2-2×1", "3-4×1"]
-    gateway.create_topic(name, retention_ms=0)
-    gateway.produce_batches(name, 3)
-    wait_until(lambda: start(name) == 3)
-    assert gateway.produce(name, "next") == [3]
-
-
 # Missing dependencies: last, because these tests stop services
 
 

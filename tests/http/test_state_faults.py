@@ -207,9 +207,6 @@ def test_gi_031_an_unreadable_summary_is_answered_without_an_offset(
     assert gateway.offsets(name) == {(name, 0): (-1, -1), (name, 1): (0, 0)}
 
 
-# Damage
-
-
 # Reading the log
 
 
