@@ -1,6 +1,6 @@
 """The calls of jobs besides reading and writing: groups and their offsets, deleting records."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.compaction import BatchReplacement, ReplaceRecordBatchesRequest
@@ -33,7 +33,8 @@ class OperatorClient(GroupClient):
         end, and for a group with lag its leader is asked (listInFlightRecords).
         """
         starts: dict[int, dict[str, int]] = {}
-        for group in self._groups():
+        pages = self.list_pages(apis.LIST_SHARE_GROUPS, ListShareGroupsQuery())
+        for group in (each.group_id for page in pages for each in page.groups):
             entries = [
                 entry for each in self.group_offsets(group) if each.topic_id == topic_id for entry in each.partitions
             ]
@@ -46,10 +47,6 @@ class OperatorClient(GroupClient):
                     if group in known:
                         known[group] = max(known[group], place.start_offset)
         return starts
-
-    def _groups(self) -> Iterator[str]:
-        for page in self.list_pages(apis.LIST_SHARE_GROUPS, ListShareGroupsQuery()):
-            yield from (group.group_id for group in page.groups)
 
     def delete_records(self, topic: TopicDescription, before: Mapping[int, int]) -> None:
         """Delete records of this topic, not of a later one of its name. `before`: the new log start, by partition."""
