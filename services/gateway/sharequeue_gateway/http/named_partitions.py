@@ -100,13 +100,18 @@ def _check(count: int) -> None:
         )
 
 
+def number_in(call: Call, name: str, most: int) -> int:
+    """A number in the path. Raises: InvalidRequest."""
+    number = whole_number(call.path[name], most)
+    if number is None:
+        raise InvalidRequest(f"{name} is a number from 0 to {most}, not {quoted(call.path[name])!r}")
+    return number
+
+
 async def partition_of(call: Call, metadata: Metadata, topic_id: str | None = None) -> tuple[KnownTopic, int]:
     """The topic and partition in the path. Raises: InvalidRequest: not a number; UnknownTopicOrPartition;
     UnknownTopicId: the topic has another id."""
-    text = call.path["partition"]
-    partition = whole_number(text, MAX_INT32)
-    if partition is None:
-        raise InvalidRequest(f"a partition is a number from 0 to {MAX_INT32}, not {quoted(text)!r}")
+    partition = number_in(call, "partition", MAX_INT32)
     return await metadata.topic_with(call.path["topic"], partition, topic_id), partition
 
 

@@ -13,12 +13,11 @@ from sharequeue.protocol.messages import in_flight as messages
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.messages.share_state import PartitionState
-from sharequeue.protocol.types import Reason, SharePartitionKey
+from sharequeue.protocol.types import MAX_INT64, Reason, SharePartitionKey
 from sharequeue.slices import in_slices
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import Acknowledger
-from sharequeue_gateway.http.named_partitions import partition_of
-from sharequeue_gateway.http.single_records.look_up_api import offset_of
+from sharequeue_gateway.http.named_partitions import number_in, partition_of
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.routing.routing import Routing
@@ -97,7 +96,7 @@ class AtLeaderApi:
 
     async def change_at_leader(self, call: Call) -> messages.RecordChange:
         request: messages.ChangeRecordRequest = call.request
-        offset = offset_of(call)
+        offset = number_in(call, "offset", MAX_INT64)
         topic, partition = await partition_of(call, self._metadata)
         (led,) = await self._leader.get(call.path["group"], [(topic, partition)], initialize=False)
         if isinstance(led, ApiError):

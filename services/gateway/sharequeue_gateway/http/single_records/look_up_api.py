@@ -25,7 +25,7 @@ from sharequeue.protocol.messages.in_flight import (
 from sharequeue.protocol.types import MAX_INT64, SharePartitionKey
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.stored_records import batches_between, records_in
-from sharequeue_gateway.http.named_partitions import partition_of
+from sharequeue_gateway.http.named_partitions import number_in, partition_of
 from sharequeue_gateway.http.single_records.dead_letters import LetterFinder
 from sharequeue_gateway.http.single_records.dead_letters_api import DeadLettersApi
 from sharequeue_gateway.http.single_records.in_flight_api import InFlightApi
@@ -35,9 +35,7 @@ from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.store import Query
 from sharequeue_http.application.endpoint import Call
-from sharequeue_http.forms.errors import CoordinatorNotAvailable, InvalidRequest
-from sharequeue_http.forms.mistakes import quoted
-from sharequeue_http.forms.texts import whole_number
+from sharequeue_http.forms.errors import CoordinatorNotAvailable
 
 LOOKED_AT_ONCE: Final = 1000
 BYTES_AT_ONCE: Final = 1 << 20
@@ -48,15 +46,6 @@ WINDOW_STATES: Final = {"ACQUIRED": "held", "AVAILABLE": "ready", "ARCHIVING": "
 
 
 _place: Final = msgspec.json.Decoder(tuple[NonNegative, Offset])
-
-
-def offset_of(call: Call) -> int:
-    """The offset in the path. Raises: InvalidRequest."""
-    text = call.path["offset"]
-    offset = whole_number(text, MAX_INT64)
-    if offset is None:
-        raise InvalidRequest(f"an offset is a number from 0 to {MAX_INT64}, not {quoted(text)!r}")
-    return offset
 
 
 @dataclass(eq=False)
@@ -73,7 +62,7 @@ class LookUpApi:
     async def look_up_record(self, call: Call) -> RecordLife:
         group_id = checked_group_id(call.path["group"])
         topic, partition = await partition_of(call, self._metadata)
-        return await self._life(group_id, topic, partition, offset_of(call))
+        return await self._life(group_id, topic, partition, number_in(call, "offset", MAX_INT64))
 
     async def find_records(self, call: Call) -> FoundRecords:
         """Read the partition backwards, until the page is full or the call has looked for long enough."""
