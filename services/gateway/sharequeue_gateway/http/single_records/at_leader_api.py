@@ -71,7 +71,7 @@ class AtLeaderApi:
         window = messages.Window(
             loaded=led is not None,
             start_offset=start_offset,
-            end_offset=start_offset - 1 if led is None or led.machine.window_empty else led.machine.end_offset,
+            end_offset=led.machine.end_offset if led and led.machine.runs else start_offset - 1,
             log_start_offset=bounds.log_start_offset,
             log_end_offset=bounds.log_end_offset,
             from_offset=first,
