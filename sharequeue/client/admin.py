@@ -416,6 +416,12 @@ class Admin(OperatorCalls):
             topic_id=topic_id,
         )
 
+    def list_groups_by_attention(
+        self, *, group_id: str | None = None, page_size: int = 100
+    ) -> AsyncIterator[GroupAttention]:
+        """List groups in the order of their need for attention, each with its work, its workers and the reasons."""
+        return self._items("groups", apis.LIST_ATTENTION, {}, group_id=group_id, page_size=page_size)
+
     def list_activity(
         self,
         *,
@@ -457,12 +463,6 @@ class Admin(OperatorCalls):
             to_ms=to_ms,
             step_ms=step_ms,
         )
-
-    def list_groups_by_attention(
-        self, *, group_id: str | None = None, page_size: int = 100
-    ) -> AsyncIterator[GroupAttention]:
-        """List groups in the order of their need for attention, each with its work, its workers and the reasons."""
-        return self._items("groups", apis.LIST_ATTENTION, {}, group_id=group_id, page_size=page_size)
 
     def list_scheduled_records(self, topic: str, *, page_size: int = 1000) -> AsyncIterator[ScheduledListing]:
         """List and count the scheduled records of a topic, the next one due first."""

@@ -982,6 +982,14 @@ class Admin(OwnThread[client.Admin]):
             )
         )
 
+    def list_groups_by_attention(
+        self, *, group_id: str | None = None, page_size: int = 100
+    ) -> Iterator[GroupAttention]:
+        """List groups in the order of their need for attention, each with its work, its workers and the reasons."""
+        return self._thread.iterate(
+            lambda: self._inner.list_groups_by_attention(group_id=group_id, page_size=page_size)
+        )
+
     def list_activity(
         self,
         *,
@@ -1012,14 +1020,6 @@ class Admin(OwnThread[client.Admin]):
             lambda: self._inner.list_samples(
                 group_id=group_id, topic=topic, from_ms=from_ms, to_ms=to_ms, step_ms=step_ms
             )
-        )
-
-    def list_groups_by_attention(
-        self, *, group_id: str | None = None, page_size: int = 100
-    ) -> Iterator[GroupAttention]:
-        """List groups in the order of their need for attention, each with its work, its workers and the reasons."""
-        return self._thread.iterate(
-            lambda: self._inner.list_groups_by_attention(group_id=group_id, page_size=page_size)
         )
 
     def list_scheduled_records(self, topic: str, *, page_size: int = 1000) -> Iterator[ScheduledListing]:
