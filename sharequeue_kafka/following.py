@@ -1,8 +1,8 @@
 """News of logs: one long Fetch a broker, with a session, over all partitions that are followed.
 
 A partition rests while this process alone appends to it: the long Fetch would only bring its own records back. The
-offset of the next append shows whether somebody else has appended. The rest ends by itself soon after the last append,
-or if an append takes long.
+answer of the next append shows whether somebody else has appended, and where the log starts. The rest ends by itself
+soon after the last append, or if an append takes long.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from sharequeue_kafka.cluster import KafkaCluster, Leader, LogOffset, Place
 from sharequeue_kafka.connections import Patience
 from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
 from sharequeue_kafka.fetching import NO_SESSION, FetchedPart, Wanted, fetch_request, fetched_parts
+from sharequeue_kafka.producing import Appended
 
 LONG_MS: Final = 500
 """How long a broker holds the long Fetch; what begins to be followed joins it at its next turn."""
@@ -20,8 +21,8 @@ SHORT_MS: Final = 20
 """How long a broker holds the Fetch of those that still wait to join."""
 REST_S, UNDER_WAY_S = 0.02, 0.5
 """How long a partition rests behind the last append of this process, and at most while one is under way."""
-IN_A_ROW, MOST_IN_A_ROW = 4, 100
-"""A partition rests from the first to the second number of such appends: the long Fetch also tells of log starts."""
+IN_A_ROW = 4
+"""A partition rests from so many such appends on."""
 NEW_SESSION: Final = (0, 0)
 SESSION_ENDED: Final = (70, 71, 106)
 FINAL_EPOCH: Final = -1
@@ -177,8 +178,8 @@ class Following:
         for broker in self._brokers.values():
             broker.remove(place)
 
-    def appended(self, place: Place, epoch: int, offset: int, end: int) -> int | None:
-        """Note records that this process has appended at an offset, by the leader of an epoch.
+    def appended(self, place: Place, epoch: int, appended: Appended, end: int) -> int | None:
+        """Note records that this process has appended up to `end`, by the leader of an epoch.
 
         Returns: the last stable offset, if they continue the log as it is known, under the epoch in which it is
         followed: nobody else has appended between. Then the long Fetch goes on behind them. Otherwise None.
@@ -187,10 +188,12 @@ class Following:
         if followed is None or followed.ends is None or place in self._lost:
             return None
         start, high, stable = followed.ends
-        continues = epoch == followed.epoch and offset == followed.offset
+        continues = epoch == followed.epoch and appended.offset == followed.offset
         if continues:
             stable = end if stable == high else stable  # a transaction would begin with an offset of its own
-            followed.ends, followed.offset = (start, end, stable), end
+            followed.ends, followed.offset = (max(start, appended.log_start), end, stable), end
+            if appended.log_start > start:
+                self._moved(FetchedPart(place, b"", *followed.ends))
         if continues or end == followed.offset:  # the long Fetch was quicker
             followed.own, followed.under_way = followed.own + 1, False
             self._rest(followed, REST_S)
@@ -215,8 +218,7 @@ class Following:
             return
         else:
             self._remove(followed.place)
-        delay_s = most_s if followed.own < MOST_IN_A_ROW else 0.0
-        followed.rest = asyncio.get_running_loop().call_later(delay_s, self._begin, followed)
+        followed.rest = asyncio.get_running_loop().call_later(most_s, self._begin, followed)
 
     async def run(self) -> None:
         """Follow until cancelled."""

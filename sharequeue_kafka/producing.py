@@ -51,10 +51,12 @@ class NewRecord(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """The first offset of a batch that is durable. `as_sent`: the broker gave its records no other times."""
+    """The first offset of a batch that is durable, and of its log. `as_sent`: the broker gave its records no other
+    times."""
 
     offset: int
     as_sent: bool
+    log_start: int
 
 
 Heard = Callable[[int, Appended], None]
@@ -108,9 +110,9 @@ async def produce(
     request = ProduceRequest(transactional_id, ALL_IN_SYNC, timeout_ms, list(topics.items()))
     answer = await cluster.send(node, request, "produce")
     return [
-        (name, partition, code, Appended(offset, stamp < 0))
+        (name, partition, code, Appended(offset, stamp < 0, log_start))
         for name, partitions in answer.topics
-        for partition, code, offset, stamp, *_ in partitions
+        for partition, code, offset, stamp, log_start, *_ in partitions
     ]
 
 

@@ -18,6 +18,7 @@ from sharequeue_http.forms.errors import TooLarge
 from sharequeue_kafka import following, requests
 from sharequeue_kafka.cluster import KafkaCluster, Place
 from sharequeue_kafka.errors import KafkaError
+from sharequeue_kafka.producing import Appended
 from tests.kafka_log.brokers import Brokers
 from tests.kafka_log.clusters import cluster_of, foreign, read
 from tests.kafka_log.record_logs import open_log
@@ -58,7 +59,6 @@ def long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rest ends only where another client has appended."""
     monkeypatch.setattr(following, "REST_S", 10 * DEADLINE_S)
     monkeypatch.setattr(following, "UNDER_WAY_S", 10 * DEADLINE_S)
-    monkeypatch.setattr(following, "MOST_IN_A_ROW", 1_000_000)
 
 
 async def append(log: KafkaRecordLog, place: Place, *numbers: int) -> list[int]:
@@ -209,20 +209,17 @@ def test_a_rest_ends_by_itself(kafka: Brokers, database: str) -> None:
 
 
 @pytest.mark.usefixtures("long_rests")
-def test_a_long_rest_is_interrupted_to_hear_of_the_log_start(
-    kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(following, "MOST_IN_A_ROW", following.IN_A_ROW + 2)
-
+def test_the_next_own_append_shows_where_the_log_starts(kafka: Brokers, database: str) -> None:
     async def play() -> None:
         _, place = await topic_of(kafka)
         heard = Heard()
         async with open_log(kafka, database, heard) as log:
-            await rest(log, place)
+            end = await rest(log, place)
             await log.cluster.delete_records({place: 2})
-            await append(log, place, 7, 8)
-            while log.known_log_start(place) < 2:
-                await heard.changes.get()
+            assert log.known_log_start(place) == 0
+            await append(log, place, end)
+            assert log.known_log_start(place) == log.reads.cache.partition((place.topic_id, ~0)).log_start_offset == 2
+            assert log.reads.following._followed[place].rest is not None
 
     run(play())
 
@@ -368,13 +365,15 @@ def test_an_append_continues_only_a_log_that_is_followed_now(kafka: Brokers, dat
             end = await rest(log, place)
             found = log.reads.following
             leader = await log.cluster.leader(place)
+            own = Appended(end, as_sent=True, log_start=0)
             found._place(found._followed[place], leader._replace(epoch=leader.epoch + 1))
-            assert found.appended(place, leader.epoch + 1, end, end + 1) is None, "where it ends now is not known"
+            assert found.appended(place, leader.epoch + 1, own, end + 1) is None, "where it ends now is not known"
             found._place(found._followed[place], leader)
             found._followed[place].ends = (0, end, end)
-            assert found.appended(place, leader.epoch, end, end + 1) == end + 1
+            assert found.appended(place, leader.epoch, own, end + 1) == end + 1
             found._lose(place, -1)
-            assert found.appended(place, leader.epoch, end + 1, end + 2) is None, "its broker may have begun again"
+            own = own._replace(offset=end + 1)
+            assert found.appended(place, leader.epoch, own, end + 2) is None, "its broker may have begun again"
 
     run(play())
 

@@ -12,6 +12,7 @@ from sharequeue_kafka.cluster import Place
 from sharequeue_kafka.errors import KafkaError
 from sharequeue_kafka.fetching import FetchedPart, Fetching
 from sharequeue_kafka.following import Following
+from sharequeue_kafka.producing import Appended
 from tests.kafka_log.brokers import Brokers
 from tests.kafka_log.clusters import cluster_of, foreign, new_topic, read
 
@@ -220,7 +221,7 @@ def test_the_long_fetch_goes_on_behind_an_append_of_this_process(kafka: Brokers)
                 await heard.wait()
                 await producer.send_and_wait(name, b"own")
                 await answered.wait()
-                assert following.appended(place, 0, 0, 1) == 1
+                assert following.appended(place, 0, Appended(0, as_sent=True, log_start=0), 1) == 1
                 known.set()
                 while await behind.get() != 1:
                     pass

@@ -111,7 +111,7 @@ class KafkaReads:
         stable = None
         as_sent = appended.as_sent and all(append.plain or reads_as_sent(append.tails) for append in appends)
         if as_sent and self._values(place.topic_id) in JSON:
-            stable = self.following.appended(place, epoch, offset, end)
+            stable = self.following.appended(place, epoch, appended, end)
         if stable is not None:
             self.truncations.note(place, [Last(epoch, end, numbers)])
             newest = max(append.max_timestamp_ms for append in appends)
