@@ -3,7 +3,7 @@
 import base64
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -150,11 +150,31 @@ async def test_large_appends_store_the_same_rows_as_small_ones(
                 (topic, number, RecordBatch.encode(number << 40, [tail(text)], number << 41), f"{number:032x}")
                 for number, text in enumerate(texts)
             ]
-            await store.insert(admin, batches, transaction)
+            await store.insert(admin, batches, MIB, transaction)
             stored = await admin.fetch("SELECT * FROM log.record_batches WHERE topic_id = $1 ORDER BY partition", topic)
             found.append([{**row, "topic_id": None} for row in stored])
     assert found[0] == found[1]
     assert len(found[0]) == len(texts)
+
+
+async def test_a_large_batch_is_sent_before_the_next_one_is_made() -> None:
+    """So PostgreSQL stores one while the gateway encodes the next, under the locks of their partitions."""
+    made: list[int] = []
+    value = base64.b64encode(random.Random(1).randbytes(MIB)).decode()
+
+    def batches() -> Iterator[store.Row]:
+        for partition in range(3):
+            made.append(partition)
+            yield new_topic(), partition, RecordBatch.encode(0, [tail(value)], 0), f"{partition:032x}"
+
+    class Server:
+        async def copy_to_table(self, *_: object, source: AsyncIterator[bytes], **__: object) -> None:
+            self.made_by_then = [len(made) async for _ in source]
+
+    server = Server()
+    await store.insert(server, batches(), MIB)
+    assert server.made_by_then[0] == 1
+    assert server.made_by_then[-1] == 3
 
 
 async def test_a_page_is_bounded_by_the_bytes_that_it_takes_in_memory(module_database: str) -> None:

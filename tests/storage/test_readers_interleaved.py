@@ -334,7 +334,7 @@ class Field:
         await self.monitor.execute("TRUNCATE log.readers")
         await store.make_partitions(self.monitor, [(world.topic, 0)])
         batches = [RecordBatch.encode(base, [tail(n) for n in range(5)], 7) for base in range(0, END, 5)]
-        await store.insert(self.monitor, [(world.topic, 0, batch, APPEND_ID) for batch in batches])
+        await store.insert(self.monitor, [(world.topic, 0, batch, APPEND_ID) for batch in batches], 0)
         await store.raise_log_starts(self.monitor, world.topic, [(0, START, END)])
         await scene.prepare(world)
         return world

@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -320,31 +320,28 @@ class LockedAppend:
             bounds = await store.bounds(connection, places)
         if any(bounds[place].deleted for place in places):
             raise UnknownTopicOrPartition("the topic was deleted")
-        batches = [
-            RecordBatch.encode(
-                bounds[place].log_end_offset,
-                append.tails,
-                append.max_timestamp_ms,
-                append.for_group,
-                append.transaction_id,
-            )
-            for place, append in zip(places, appends, strict=True)
-        ]
-        for append, batch in zip(appends, batches, strict=True):
-            if batch.size > LARGE_RECORD_BYTES * batch.record_count:
-                append.tails[:] = batch.tails()
+        ends = [bounds[place].log_end_offset for place in places]
         if not tried_at:
-            tried_at += [batch.base_offset for batch in batches]
-        await store.insert(
-            connection,
-            [(*place, batch, append_id) for place, batch in zip(places, batches, strict=True)],
-            appends[0].transaction_id,
-        )
+            tried_at += ends
+        inserted: Inserted = []
+
+        def encoded() -> Iterator[store.Row]:
+            for place, append, end in zip(places, appends, ends, strict=True):
+                batch = RecordBatch.encode(
+                    end, append.tails, append.max_timestamp_ms, append.for_group, append.transaction_id
+                )
+                if batch.size > LARGE_RECORD_BYTES * batch.record_count:
+                    append.tails[:] = batch.tails()
+                inserted.append((place, batch))
+                yield *place, batch, append_id
+
+        size = sum([sum(map(len, append.tails)) for append in appends])
+        await store.insert(connection, encoded(), size, appends[0].transaction_id)
         for place in places:  # if the append fails, only this reports the earlier appends of other gateways
             start, end, _, _, stable = bounds[place]
             waited_for = self._known.cache.log_end_offset(place) >= 0
             (self._known.learn if waited_for else self._known.cache.set_ends)(place, start, end, stable)
-        return list(zip(places, batches, strict=True))
+        return inserted
 
     @asynccontextmanager
     async def together(self, failed: str) -> AsyncIterator[Together]:

@@ -359,28 +359,31 @@ async def _append_several(
     return {row[0].hex for row in await connection.fetch(statement, *values, timeout=timeout_s)}
 
 
-async def insert(connection: Connection, batches: Rows, transaction_id: str | None = None) -> None:
-    """`transaction_id`: of all batches."""
-    kept = await kept_forms([batch for _, _, batch, _ in batches])
-    given = columns(batches, kept)
-    of_all = transaction_id, 0 if transaction_id is None else TRANSACTIONAL
-    if sum(len(records) for records, _ in kept) >= COPIED_BYTES:
+async def insert(connection: Connection, batches: Iterable[Row], size: int, transaction_id: str | None = None) -> None:
+    """Insert batches, all of one transaction. `size`: about the bytes of their records.
+
+    Of a large insert, each batch is made when the one before it is on its way: PostgreSQL stores that one meanwhile.
+    """
+    attributes = 0 if transaction_id is None else TRANSACTIONAL
+    if size >= COPIED_BYTES:
         names = f"attributes, transaction_id, {COLUMNS}".split(", ")
-        rows = _binary_rows(zip(*given, strict=True), transaction_id, of_all[1])
+        rows = _binary_rows(batches, transaction_id, attributes)
         await connection.copy_to_table("record_batches", schema_name="log", columns=names, source=rows, format="binary")
     else:
-        await connection.execute(INSERT, *given, *of_all)
+        batches = list(batches)
+        kept = await kept_forms([batch for _, _, batch, _ in batches])
+        await connection.execute(INSERT, *columns(batches, kept), transaction_id, attributes)
 
 
-async def _binary_rows(
-    rows: Iterable[Sequence[Any]], transaction_id: str | None, attributes: int
-) -> AsyncIterator[Any]:
-    """Rows of `columns` in the binary format of COPY, in messages that are hardly larger than MESSAGE_BYTES."""
+async def _binary_rows(batches: Iterable[Row], transaction_id: str | None, attributes: int) -> AsyncIterator[Any]:
+    """Rows in the binary format of COPY, in messages that are hardly larger than MESSAGE_BYTES."""
     made = bytearray(b"PGCOPY\n\xff\r\n\0" + bytes(8))
     text = None if transaction_id is None else transaction_id.encode()
-    for topic_id, partition, *offsets, record_count, append_id, records, size in rows:
+    for topic_id, partition, batch, append_id in batches:
+        ((records, size),) = await kept_forms([batch])
         made += _BEGIN.pack(11, 2, attributes) + _field(text) + _field(UUID(topic_id).bytes)
-        made += _NUMBERS.pack(4, partition, 8, offsets[0], 8, offsets[1], 8, offsets[2], 4, record_count)
+        offsets = 8, batch.base_offset, 8, batch.last_offset
+        made += _NUMBERS.pack(4, partition, *offsets, 8, batch.max_timestamp_ms, 4, batch.record_count)
         made += _field(UUID(append_id).bytes) + _SIZE.pack(len(records))
         for start in range(0, len(records), MESSAGE_BYTES):
             if len(made) >= MESSAGE_BYTES:
