@@ -256,7 +256,7 @@ class Callers:
 
 
 def _given_twice(sent: Sequence[tuple[bytes, bytes]]) -> ApiError | None:
-    for name in (b"host", b"origin"):
+    for name in (b"host", b"origin", b"authorization"):
         if sum(other == name for other, _ in sent) > 1:
             detail = f"the request has more than one header {name.decode().title()}; send one"
             return InvalidRequest(detail, status=400)
