@@ -313,12 +313,13 @@ class Gateway:
             retry_max_ms=settings.dead_letter_retry_max_ms,
             copy_headers=not settings.kafka_defaults,
         )
+        self.fetch_ceiling = self._ceiling("max_waiting_fetches", "waiting fetches")
         self.guard: AccessGuard | None = None
         self.watch: KeyWatch | None = None
         if self.access is not None:
             required, stale_ms = settings.authentication == "required", settings.access_stale_ms
             self.guard = AccessGuard(self.access, self.metadata, clock, required=required, stale_ms=stale_ms)
-            self.watch = KeyWatch(self.access, self.guard, self.streams, clock)
+            self.watch = KeyWatch(self.access, self.guard, self.streams, clock, self.fetch_ceiling)
 
     def _ceiling(self, setting: str, what: str) -> Ceiling:
         """The part of a pool that one principal may have. `what`: its uses."""
@@ -529,7 +530,7 @@ class Gateway:
             acknowledger=self.acknowledger,
             sessions=self.sessions,
             members=self.members,
-            ceiling=self._ceiling("max_waiting_fetches", "waiting fetches"),
+            ceiling=self.fetch_ceiling,
             watch=self.watch,
         )
 

@@ -1,6 +1,5 @@
 """The book of keys and rights: filled from the group coordinator when the change feed shows another revision."""
 
-import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -117,12 +116,11 @@ class AccessBook:
         uses, self._uses = self._uses, {}
         if not uses:
             return
-        with contextlib.suppress(ApiError):
-            await self._coordinator.call(
-                apis.NOTE_KEY_USES, KeyUsesRequest(used_at_ms=uses), key=CLUSTER, deadline_s=NOTE_DEADLINE_S
-            )
-            return
-        self._uses = {**uses, **self._uses}
+        try:
+            request = KeyUsesRequest(used_at_ms=uses)
+            await self._coordinator.call(apis.NOTE_KEY_USES, request, key=CLUSTER, deadline_s=NOTE_DEADLINE_S)
+        except ApiError:
+            self._uses = {**uses, **self._uses}
 
 
 def _end_ms(key: StoredKey) -> float:

@@ -100,7 +100,7 @@ class FetchApi:
         asked = self._asked(group_id, request.member_id, request, None)
         waiting = self.fetcher.fetches.new(call.exchange)
         if self.watch is not None:
-            self.watch.add(waiting, apis.FETCH_RECORDS, call, (), self.ceiling)
+            self.watch.add(waiting, apis.FETCH_RECORDS, call)
         waiting.topics = dict.fromkeys(request.topics or ())
         found: Fetched
         with contextlib.closing(waiting):
@@ -119,7 +119,7 @@ class FetchApi:
         """A fetch, which ends when its caller loses access. `topics`: of its share session."""
         waiting = self.fetcher.fetches.new(call.exchange)
         if self.watch is not None:
-            self.watch.add(waiting, apis.FETCH_RECORDS, call, topics, self.ceiling)
+            self.watch.add(waiting, apis.FETCH_RECORDS, call, topics)
         return waiting
 
     def _known_partitions(self, request: FetchRequest) -> Partitions | None:

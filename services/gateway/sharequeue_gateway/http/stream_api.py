@@ -72,7 +72,7 @@ class StreamApi:
 
     def _begun(self, call: Call, waiting: WaitingFetch) -> None:
         if self._watch is not None:
-            self._watch.add(waiting, apis.STREAM_RECORDS, call, (), None)
+            self._watch.add(waiting, apis.STREAM_RECORDS, call)
 
     def _bytes_of(self, group_id: str, member_id: str, request_id: str, event: StreamEvent) -> bytes:
         return event_bytes(event, member_id, self._metadata.lock_duration_ms(group_id), request_id)

@@ -11,7 +11,7 @@ Nothing here waits for another service, but for a produce that may create its to
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import unquote
@@ -95,7 +95,7 @@ class AccessGuard:
             return NOTHING
         book = self._book
         if caller.revision != book.revision or time.monotonic() - book.heard_s > self._stale_s:
-            self._check_known(caller, access, request)
+            self.check_known(caller, access.goes_on, request)
         try:
             refused, rights, principal = NOTHING, book.rights, caller.principal
             for operation, resource_type, names, each in access.needs:
@@ -123,16 +123,12 @@ class AccessGuard:
         if not self._book.rights[create] and await self._metadata.would_create(topic):
             raise refusal(*create)
 
-    def _check_known(self, caller: KeyHolder, access: Access, request: Any) -> None:
-        """Raises: AuthenticationFailed: the key has ended while the body came; CoordinatorNotAvailable."""
+    def check_known(self, caller: KeyHolder, goes_on: Callable[[Any], bool] | None = None, request: Any = None) -> None:
+        """Raises: AuthenticationFailed: the key has ended since the call came; CoordinatorNotAvailable: the book is too
+        old to begin anything."""
         if not self._book.key_holds(caller, self._clock.now_ms()):
             raise unauthenticated()
-        if self.stale() and not (access.goes_on is not None and access.goes_on(request)):
-            self.check_age()
-
-    def check_age(self) -> None:
-        """Raises: CoordinatorNotAvailable: the book is too old to begin anything."""
-        if self.stale():
+        if self.stale() and not (goes_on is not None and goes_on(request)):
             raise CoordinatorNotAvailable(
                 "this gateway has not heard of changes of keys and rights for too long; acknowledgements are taken"
             )

@@ -19,7 +19,7 @@ from sharequeue.repeats import Every
 from sharequeue.slices import Slices
 from sharequeue_gateway.access.book import AccessBook, KeyHolder
 from sharequeue_gateway.delivery.waiting import WaitingFetch
-from sharequeue_gateway.http.access.guard import AccessGuard, unauthenticated
+from sharequeue_gateway.http.access.guard import AccessGuard
 from sharequeue_gateway.routing.streams import Streams
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.ceiling import Ceiling
@@ -30,21 +30,20 @@ LOOK_S: Final = 2.0
 
 
 class Watched(NamedTuple):
-    """A fetch or the connection of a stream. `topics`: names that its request does not have: of its share session.
-    `ceiling`: counts it until it is closed."""
+    """A fetch or the connection of a stream. `topics`: names that its request does not have: of its share session."""
 
     waiting: WaitingFetch
     caller: KeyHolder
     api: Api
     call: Call
     topics: Collection[str]
-    ceiling: Ceiling | None
 
 
 class KeyWatch:
-    """Knows what callers have under way. `run` must be running."""
+    """Knows what callers have under way. `run` must be running. `ceiling`: of fetches, each of which it counts."""
 
-    def __init__(self, book: AccessBook, guard: AccessGuard, streams: Streams, clock: Clock) -> None:
+    def __init__(self, book: AccessBook, guard: AccessGuard, streams: Streams, clock: Clock, ceiling: Ceiling) -> None:
+        self._ceiling = ceiling
         self._book = book
         self._streams = streams
         self._guard = guard
@@ -53,23 +52,21 @@ class KeyWatch:
         self._tasks: set[asyncio.Task[Any]] = set()
         book.listeners.append(self._changed)
 
-    def add(
-        self, waiting: WaitingFetch, api: Api, call: Call, topics: Collection[str], ceiling: Ceiling | None
-    ) -> None:
+    def add(self, waiting: WaitingFetch, api: Api, call: Call, topics: Collection[str] = ()) -> None:
         """Watch a fetch until it is closed. Ends it if its key has ended since the call came."""
         caller = call.caller
         assert isinstance(caller, KeyHolder)
-        watched = self._watched[waiting] = Watched(waiting, caller, api, call, topics, ceiling)
+        watched = self._watched[waiting] = Watched(waiting, caller, api, call, topics)
         waiting.when_closed = self._forget
-        if ceiling is not None:
-            ceiling.take(caller.principal)
+        if api is apis.FETCH_RECORDS:
+            self._ceiling.take(caller.principal)
         if caller.limited and caller.revision != self._book.revision:
             background.start(self._tasks, self._look([watched]))
 
     def _forget(self, waiting: WaitingFetch) -> None:
         watched = self._watched.pop(waiting, None)
-        if watched is not None and watched.ceiling is not None:
-            watched.ceiling.give(watched.caller.principal)
+        if watched is not None and watched.api is apis.FETCH_RECORDS:
+            self._ceiling.give(watched.caller.principal)
 
     def _changed(self) -> None:
         """The book has other keys or rights."""
@@ -79,9 +76,6 @@ class KeyWatch:
     def _may_return(self, principal: str) -> bool:
         """Return whether a principal may open a stream again."""
         return self._book.principal_holds(principal, self._clock.now_ms())
-
-    def _holds(self, caller: KeyHolder) -> bool:
-        return self._book.key_holds(caller, self._clock.now_ms())
 
     async def _look(self, some: Iterable[Watched]) -> None:
         slices = Slices()
@@ -94,13 +88,11 @@ class KeyWatch:
                     self._end(watched, error)
 
     async def _fault(self, watched: Watched) -> ApiError | None:
-        _, caller, api, call, topics, _ = watched
+        _, caller, api, call, topics = watched
         if not caller.limited:
             return None
-        if not self._holds(caller):
-            return unauthenticated()
         try:
-            self._guard.check_age()
+            self._guard.check_known(caller)
             refused = await self._guard.check(caller, api, call.path, call.request)
         except ApiError as error:
             return error
@@ -119,5 +111,6 @@ class KeyWatch:
         """Look at keys whose time passes, and at the age of the book. Never returns."""
         async for _ in Every(LOOK_S):
             self._streams.end_away(self._may_return)
-            all_ = list(self._watched.values())
-            await self._look(all_ if self._guard.stale() else [each for each in all_ if not self._holds(each.caller)])
+            all_, now_ms = list(self._watched.values()), self._clock.now_ms()
+            ended = [each for each in all_ if not self._book.key_holds(each.caller, now_ms)]
+            await self._look(all_ if self._guard.stale() else ended)
