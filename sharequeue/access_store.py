@@ -1,8 +1,8 @@
 """Keys and rights in schema `groups`: every statement that reads or changes them.
 
 Two callers have these functions: the group coordinator, in a transaction of its fence, and `sharequeue keys` and
-`sharequeue acls` with `--database-url`. A function that changes something expects a transaction. It locks the revision
-first, so that changes come one after another, and calls `groups.note_access` last, so that every gateway learns of it.
+`sharequeue acls` with `--database-url`. A function that changes something expects a transaction. It raises the revision
+first, so that changes come one after another, and every gateway learns of each.
 The text of a key is in its answer alone: what is stored is a digest. All times are PostgreSQL's.
 """
 
@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from sharequeue.protocol import apis
 from sharequeue.protocol.access.keys import ID_BYTES, KEY_ID, SECRET_BYTES, Key, make_key
 from sharequeue.protocol.access.rights import ANONYMOUS, ANY_NAME, CLUSTER_NAME
+from sharequeue.protocol.apis import access as apis
 from sharequeue.protocol.errors import InvalidGroupId, InvalidTopic, ResourceNotFound
 from sharequeue.protocol.messages import access as messages
 from sharequeue.protocol.messages.access import MAX_KEYS, MAX_RIGHTS
@@ -41,7 +41,7 @@ async def revision(connection: Connection) -> int:
     return found
 
 
-async def read_all(connection: Connection) -> messages.AccessResponse:
+async def describe_access(connection: Connection) -> messages.AccessResponse:
     """All keys that hold and all rights, as of one moment."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         number = await revision(connection)
@@ -49,19 +49,18 @@ async def read_all(connection: Connection) -> messages.AccessResponse:
             f"""SELECT key_id, encode(digest, 'hex') AS digest, principal, expires_at_ms FROM groups.access_keys
                 WHERE {_HOLDS}"""
         )
-        rights = await acls(connection, messages.ListAclsQuery())
+        rights = await list_acls(connection, messages.ListAclsQuery())
     return messages.AccessResponse(revision=number, keys=[messages.StoredKey(**row) for row in rows], acls=rights.acls)
 
 
 async def _begin_change(connection: Connection) -> int:
-    """Wait for other changes, and keep later ones waiting until the commit. Returns: the time in milliseconds."""
-    await connection.execute("SELECT FROM groups.access_revision FOR UPDATE")
+    """Wait for other changes, and keep later ones waiting until the commit, of which every gateway learns.
+
+    Returns: the time in milliseconds.
+    """
+    await connection.execute("SELECT groups.note_access()")
     now_ms: int = await connection.fetchval(f"SELECT {_NOW_MS}")
     return now_ms
-
-
-async def _note(connection: Connection) -> None:
-    await connection.execute("SELECT groups.note_access()")
 
 
 # Keys
@@ -84,11 +83,11 @@ async def store_key(connection: Connection, key: Key, request: messages.CreateKe
     Raises: as `create_key`; InvalidRequest: another key or another principal has its id.
     """
     await _begin_change(connection)
-    known = f"SELECT {_DESCRIBED} FROM groups.access_keys WHERE key_id = $1 AND digest = coalesce($2, digest)"
-    row = await connection.fetchrow(known, key.key_id, None)
+    row = await connection.fetchrow(f"SELECT {_DESCRIBED} FROM groups.access_keys WHERE key_id = $1", key.key_id)
     if row is None:
         row = await _insert_key(connection, key, request, from_environment=True)
-    elif not await connection.fetchrow(known, key.key_id, key.digest) or row["principal"] != request.principal:
+    digest = await connection.fetchval("SELECT digest FROM groups.access_keys WHERE key_id = $1", key.key_id)
+    if not key.is_of(digest) or row["principal"] != request.principal:
         raise InvalidRequest(f"the id {key.key_id} belongs to another key, of {row['principal']}: make a new one")
     return messages.KeyDescription(**row)
 
@@ -120,7 +119,6 @@ async def _insert_key(
         "DELETE FROM groups.access_keys WHERE least(expires_at_ms, revoked_at_ms) < $1 AND NOT from_environment",
         now_ms - KEPT_MS,
     )
-    await _note(connection)
     return described
 
 
@@ -154,8 +152,6 @@ async def revoke_key(connection: Connection, key_id: str) -> messages.KeyDescrip
     )
     if row is None:
         raise ResourceNotFound(f"no key has the id {key_id}")
-    if row["revoked_at_ms"] == now_ms:
-        await _note(connection)
     return messages.KeyDescription(**row)
 
 
@@ -167,8 +163,6 @@ async def revoke_keys(connection: Connection, request: messages.RevokeKeysReques
         request.made_before_ms,
         now_ms,
     )
-    if rows:
-        await _note(connection)
     return messages.RevokedKeys(revoked_count=len(rows))
 
 
@@ -191,9 +185,9 @@ async def list_keys(connection: Connection, query: messages.ListKeysQuery) -> me
     return messages.KeyList(keys=page, next_page_token=page[-1].key_id if len(rows) > len(page) else None)
 
 
-async def note_uses(connection: Connection, request: messages.KeyUsesRequest) -> Empty:
+async def note_key_uses(connection: Connection, request: messages.KeyUsesRequest) -> Empty:
     """Note when keys were used last. A time is never lowered, and never lies in the future. Gateways need not learn."""
-    await _begin_change(connection)
+    await connection.execute("SELECT FROM groups.access_revision FOR UPDATE")
     await connection.execute(
         f"""UPDATE groups.access_keys SET last_used_at_ms = greatest(last_used_at_ms, least(used.at_ms, {_NOW_MS}))
             FROM unnest($1::text[], $2::bigint[]) AS used(id, at_ms) WHERE key_id = used.id""",
@@ -223,12 +217,10 @@ async def add_acls(connection: Connection, request: messages.AddAclsRequest) -> 
     )
     if added and await connection.fetchval("SELECT count(*) FROM groups.acls") > MAX_RIGHTS:
         raise Throttled(f"there may be {MAX_RIGHTS} rights: remove some, or give one for the beginning of many names")
-    if added:
-        await _note(connection)
     return messages.AclList(acls=wanted)
 
 
-async def acls(connection: Connection, query: messages.ListAclsQuery) -> messages.AclList:
+async def list_acls(connection: Connection, query: messages.ListAclsQuery) -> messages.AclList:
     """The rights that have the members of a query, by principal."""
     found = f"SELECT {_RIGHT} FROM groups.acls WHERE {_FITS} ORDER BY {_RIGHT}"
     rows = await connection.fetch(found, *msgspec.structs.astuple(query))
@@ -242,8 +234,6 @@ async def remove_acls(connection: Connection, query: messages.ListAclsQuery) -> 
         raise InvalidRequest("name at least one member of the rights to remove")
     await _begin_change(connection)
     rows = await connection.fetch(f"DELETE FROM groups.acls WHERE {_FITS} RETURNING {_RIGHT}", *members)
-    if rows:
-        await _note(connection)
     return messages.AclList(acls=sorted((messages.Acl(**row) for row in rows), key=msgspec.structs.astuple))
 
 
@@ -264,18 +254,9 @@ def _check(acl: messages.Acl) -> None:
 # The calls
 
 ACTS: Final[Mapping[Api, Callable[..., Awaitable[Any]]]] = {
-    apis.CREATE_KEY: create_key,
-    apis.LIST_KEYS: list_keys,
-    apis.ROTATE_KEY: rotate_key,
-    apis.REVOKE_KEY: revoke_key,
-    apis.REVOKE_KEYS: revoke_keys,
-    apis.ADD_ACLS: add_acls,
-    apis.LIST_ACLS: acls,
-    apis.REMOVE_ACLS: remove_acls,
-    apis.DESCRIBE_ACCESS: read_all,
-    apis.NOTE_KEY_USES: note_uses,
+    row: globals()[name.lower()] for name, row in vars(apis).items() if isinstance(row, Api)
 }
-"""Each call, and its function: it gets what the path names and then the request, and answers the call's message."""
+"""Each call, and the function named as its row. It takes what the path names and then the request."""
 
 
 def act(connection: Connection, api: Api, path: Mapping[str, str], request: Any) -> Awaitable[Any]:
