@@ -54,17 +54,13 @@ class Reread:
                 )
         return self._context
 
-    def _stamps(self) -> list[tuple[int, int, int] | None]:
-        return [_stamp(path) for path in self._files]
-
-
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    """The time of change, inode and size of a file; None: there is no such file."""
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
+    def _stamps(self) -> list[tuple[int, int, int]] | None:
+        """The time of change, inode and size of each file; None: one is missing."""
+        try:
+            found = [Path(file).stat() for file in self._files]
+        except OSError:
+            return None
+        return [(file.st_mtime_ns, file.st_ino, file.st_size) for file in found]
 
 
 @cache
