@@ -19,9 +19,7 @@ from sharequeue_http.forms import mistakes
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.codec import encode
 
-FROM_ENVIRONMENT: Final = ""
-"""The value of --database-url without one."""
-
+VARIABLE: Final = "DATABASE_URL"
 M = TypeVar("M")
 
 
@@ -52,14 +50,14 @@ def in_place(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., An
 
     @functools.wraps(work)
     async def command(*arguments: Any, gateway: Gateway, database_url: str | None, **options: Any) -> None:
-        if database_url == FROM_ENVIRONMENT and not (database_url := os.environ.get("DATABASE_URL")):
+        if database_url in ("", VARIABLE) and not (database_url := os.environ.get(VARIABLE)):
             raise click.UsageError("--database-url without a value needs the environment variable DATABASE_URL")
         await work(*arguments, place=Place(gateway.url, gateway.as_json, database_url), **options)
 
     option = click.option(
         "--database-url",
         is_flag=False,
-        flag_value=FROM_ENVIRONMENT,
+        flag_value=VARIABLE,
         metavar="[URL]",
         help="work on the database itself, not through the gateway; without a URL: DATABASE_URL has it",
     )

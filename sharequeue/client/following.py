@@ -74,7 +74,7 @@ class FollowingClient(Client):
         """A client of a leader; None, if no call may go there."""
         with contextlib.suppress(ValueError):
             if service_url(url).scheme == "https" or service_url(self.base_url).scheme == "http":
-                return Client(url, login=self.login.without_headers(), ca=self.ca)
+                return Client(url, login=Login(self.login.token), ca=self.ca)
         self._avoided_until[url] = math.inf
         return None
 

@@ -46,7 +46,7 @@ _UTF8_SLICE: Final = 1 << 16
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who makes a call. `principal`: empty where no guard asks."""
+    """The sender of a call. `principal`: empty where no guard asks who it is."""
 
     principal: str = ""
 

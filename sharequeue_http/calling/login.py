@@ -43,7 +43,7 @@ class Login:
     """
 
     def __init__(self, token: Token | None = None, headers: Mapping[str, str] | None = None) -> None:
-        self._token = token
+        self.token = token
         self.changes = callable(token)
         """Whether a function has the token of each request. Otherwise all requests have the headers `fixed`."""
         self.fixed = dict(headers or {})
@@ -57,10 +57,10 @@ class Login:
 
     def headers(self) -> Mapping[str, str]:
         """The headers of the next request. Raises: CannotConnect: the function has no token now."""
-        if not callable(self._token):
+        if not callable(self.token):
             return self.fixed
         try:
-            token = self._token()
+            token = self.token()
         except OSError as fault:
             raise CannotConnect(f"there is no token: {fault}") from fault
         except Exception as fault:  # of the program's own function; its text may have the secret
@@ -69,10 +69,6 @@ class Login:
             return {**self.fixed, "Authorization": _bearer(token)}
         except ValueError as fault:
             raise CannotConnect(str(fault)) from None
-
-    def without_headers(self) -> "Login":
-        """The token alone, for a gateway that no proxy stands before."""
-        return Login(self._token)
 
 
 def token_of_file(path: str) -> Callable[[], str]:

@@ -85,6 +85,17 @@ def test_rights_are_added_listed_and_removed_in_kafkas_words(run: Run, place: tu
     assert run("acls", "remove", "--principal", principal, *place).stderr == b"no right fits\n"
 
 
+def test_the_cluster_is_literal_beside_names_with_a_pattern_type(run: Run, place: tuple[str, ...], name: str) -> None:
+    of = ("--principal", f"User:{name}", "--cluster", "--topic", name, "--resource-pattern-type", "prefixed", *place)
+    run("acls", "add", "--operation", "ALTER", *of)
+    for word in ("list", "remove"):
+        found = json.loads(run("acls", word, *of, "--json").stdout)["acls"]
+        assert {(each["resource_type"], each["pattern_type"]) for each in found} == {
+            ("CLUSTER", "LITERAL"),
+            ("TOPIC", "PREFIXED"),
+        }
+
+
 def test_rights_that_are_removed_before_a_failure_are_named(
     run: Run, place: tuple[str, ...], stack: Stack, name: str
 ) -> None:
