@@ -5,9 +5,8 @@
                ├─ more wait ────────────────────▶ they share the later half of these turns
                └─ `most` wait ──────────────────▶ answered at once, and its connection ends
 
-So a client that opens many connections waits on most of them. One whose connection ended would open another at once.
-
-A caller that is known never waits here, and a proxy sends its request on another connection.
+So a client that opens many connections waits on most of them. One whose connection ended would open another at once. A
+caller that is known never waits here, and a proxy sends its request on another connection.
 """
 
 import asyncio
