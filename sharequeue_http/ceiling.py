@@ -37,7 +37,7 @@ class Ceiling:
 
         `used`: of the pool, by all. Raises: `refusal`.
         """
-        if not used:
+        if not (used or self.used):
             return
         mine = self._had.get(principal, 0)
         if mine and mine + size > self._each and self._used_beside(principal, mine):

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from sharequeue_http.ceiling import WANTED_S, Ceiling
 from sharequeue_http.forms.errors import Throttled
 
@@ -89,3 +91,12 @@ def test_what_had_nothing_gives_nothing_back() -> None:
     ceiling.take("User:a", 2)
     ceiling.give("User:a", 2)
     ceiling.check("User:a", 0, size=10)
+
+
+def test_uses_that_do_not_fill_the_pool_yet_count_for_the_ceiling() -> None:
+    """A fetch that reads is not one that waits, and it will be."""
+    ceiling = Ceiling(10, 50, "fetches", lambda: 0.0)
+    ceiling.take("User:a", 5)
+    ceiling.take("User:b")
+    with pytest.raises(Throttled, match="User:a has 5 fetches"):
+        ceiling.check("User:a", 0)
