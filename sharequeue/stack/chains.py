@@ -14,6 +14,6 @@ def scripts() -> Path:
 
 
 def head(chain: str) -> str:
-    """Return the last revision of a chain: `log_16` of `0016_log.py`."""
+    """Return the last revision of a chain: `log_17` of `0017_log.py`."""
     number, _, what = max(file.stem for file in (scripts() / chain / "versions").glob("*.py")).partition("_")
     return f"{what}_{int(number)}"

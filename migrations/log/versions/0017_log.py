@@ -4,7 +4,7 @@ from alembic import op
 
 from sharequeue.stack.migrate import execute
 
-revision = "log_16"
+revision = "log_17"
 down_revision = None
 
 
