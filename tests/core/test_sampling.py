@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from sharequeue_gateway.leader.reports.activity import Totals
-from sharequeue_gateway.leader.reports.sampling import CLUSTER, HOUR_MS, MOST_WRITTEN, OLD_MS, Round, Sampling
+from sharequeue_gateway.leader.reports.sampling import CLUSTER, MOST_WRITTEN, OLD_MS, Round, Sampling
 from sharequeue_gateway.record_log.sample_store import BACKLOG, FAILED, IN, OLDEST, OPEN, OUT, Counts
+from sharequeue_gateway.record_log.store import HOUR_MS
 
 START_MS = 1_700_000_000_000
 ROUND_MS = 10_000

@@ -310,6 +310,7 @@ def test_another_gateway_takes_the_samples_of_one_that_was_killed(
 ) -> None:
     work(gateway, name)
     wait_until(lambda: attention(own_stack.url, name).get("backlog") == 6)  # the floor is raised: nobody fetches later
+    wait_until(lambda: sum(point["in_count"] for point in points(own_stack.url, group_id=name)) == 10)
     with httpx.Client(base_url=own_stack.urls[0], timeout=30) as http:
         takes = any(line.startswith("sharequeue_log_bytes") for line in Gateway(http).metrics())
     killed, left = own_stack.urls if takes else reversed(own_stack.urls)
@@ -327,6 +328,8 @@ def test_another_gateway_takes_the_samples_of_one_that_was_killed(
 
             wait_until(seen)
         wait_until(lambda: points(left, group_id=name)[-1]["backlog"] == 11)
+        found = sum(point["in_count"] for point in points(left, group_id=name))
+        assert found == 15, "also what came before the first look of the other gateway"
     finally:
         service.start()
         wait_until(service.ready)

@@ -2,6 +2,7 @@
 
 from random import Random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from sharequeue_gateway.http.answers.page_tokens import PLACE, PageTokens
@@ -14,13 +15,14 @@ TOKENS = PageTokens("secret")
 BATCH = InFlightBatch(first_offset=0, last_offset=0, delivery_state="ACQUIRED", delivery_count=1, attempt=1)
 
 
-def entry(place: tuple[str, int], batches: int) -> InFlightPartition | PartitionError:
+def entry(place: tuple[str, int], size: int) -> InFlightPartition:
     topic, partition = place
-    if not batches:
-        return PartitionError(topic=topic, partition=partition, code="X", kafka_code=1, detail="")
-    return InFlightPartition(
-        topic=topic, partition=partition, start_offset=0, end_offset=0, batches=[BATCH] * (batches - 1)
-    )
+    batches = [BATCH] * (size - 1)
+    return InFlightPartition(topic=topic, partition=partition, start_offset=0, end_offset=0, batches=batches)
+
+
+def fault(place: tuple[str, int]) -> PartitionError:
+    return PartitionError(topic=place[0], partition=place[1], code="X", kafka_code=1, detail="")
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 7, 20, 1000])
@@ -40,14 +42,15 @@ def test_pages_of_several_leaders_hold_everything_once_and_in_order(page_size: i
             answer, room = ListInFlightResponse(partitions=[]), page_size
             for place in wanted:
                 if leaders[place] == leader and place not in idle and room > 0:
-                    listed = entry(place, sizes[place])
-                    (answer.partitions if sizes[place] else answer.errors).append(listed)
+                    answer.partitions += [entry(place, sizes[place])] if sizes[place] else []
+                    answer.errors += [] if sizes[place] else [fault(place)]
                     room -= max(sizes[place], 1)
             answers.append(answer)
-        topics = [(SimpleNamespace(name=topic), partition) for topic, partition in wanted]
+        topics: Any = [(SimpleNamespace(name=topic), partition) for topic, partition in wanted]
         page = _page(answers, topics, more, page_size, TOKENS)
-        these = [(each.topic, each.partition) for each in (*page.partitions, *page.errors)]
-        assert sum(max(sizes[place], 1) for place in sorted(these)[:-1]) < page_size
-        found += sorted(these)
+        listed = [(each.topic, each.partition) for each in page.partitions]
+        these = sorted([*listed, *((each.topic, each.partition) for each in page.errors)])
+        assert sum(max(sizes[place], 1) for place in these[:-1]) < page_size
+        found += these
         after = TOKENS.place(page.next_page_token, PLACE, "", None)
     assert found == [place for place in places if place not in idle]

@@ -33,9 +33,9 @@ async def test_a_sample_is_a_row_and_a_part_of_its_hour(database_url: str) -> No
         assert (await hours(""))[FIRST] == [3, 4, 5, 8, 1, 1, 1, 1, 1], "its end belongs to an hour"
         for series in ("", "g/g"):
             assert await hours(sample_store.hours_of(series)) == await hours(series)
-        fine = [sample_store.steps, "g/g", 0, END_MS // 10_000, 10_000]
+        fine = await database.query(sample_store.steps, "g/g", 0, END_MS // 10_000, 10_000)
         first = FIRST * 360
-        assert list(await database.query(*fine)) == [first - 1, first, first + 1, END_MS // 10_000 - 2]
+        assert list(fine) == [first - 1, first, first + 1, END_MS // 10_000 - 2]
     finally:
         await database.close()
 
@@ -43,7 +43,7 @@ async def test_a_sample_is_a_row_and_a_part_of_its_hour(database_url: str) -> No
 async def test_samples_are_kept_for_a_day_and_hours_for_a_week(database_url: str) -> None:
     database = await LogDatabase.open(database_url)
     try:
-        query, now_ms = database.query, await database.now_ms()
+        query, now_ms = database.query, int(await database.now_ms())
         for hours in (23, 25, 50, 190, 193, 300):
             await query(sample_store.write, now_ms - hours * HOUR_MS, [("", [1] * 9)])
         assert await query(lambda c: purging.remove_expired("samples", c, 1000, 0)) == 6
