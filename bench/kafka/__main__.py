@@ -23,8 +23,8 @@ PROGRAM: Final = Path(__file__).with_name("ShareConsumers.java")
 START: Final = {"share.auto.offset.reset": "earliest"}
 
 
-def kafkas(broker: kafka.Kafka, records: int, commit: str) -> float:
-    """Acknowledged records per second of Kafka's share consumer."""
+def kafkas(broker: kafka.Kafka, records: int, commit: str) -> tuple[float, float]:
+    """Acknowledged records per second of Kafka's share consumer, and the CPU of its clients for a record, in µs."""
     topic = new_name()
     broker.create_topic(topic, 1)
     broker.configure(topic, START)
@@ -32,7 +32,8 @@ def kafkas(broker: kafka.Kafka, records: int, commit: str) -> float:
     arguments = (broker.address, topic, str(records), str(LENGTH), commit)
     options = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classes, str(PROGRAM))
     done = subprocess.run(("java", *options, *arguments), check=True, text=True, stdout=subprocess.PIPE)
-    return float(done.stdout)
+    rate, cpu_us = map(float, done.stdout.split())
+    return rate, cpu_us
 
 
 async def ours(url: str, values: Values, records: int) -> float:
@@ -58,7 +59,7 @@ def main(rounds: int, records: int) -> None:
         try:
             for number in range(rounds):
                 rates = {"sharequeue": uvloop.run(ours(stack.url, values, records))}
-                rates |= {f"Kafka, commit {commit}": kafkas(broker, records, commit) for commit in ("sync", "async")}
+                rates |= {f"Kafka, commit {commit}": kafkas(broker, records, commit)[0] for commit in ("sync", "async")}
                 for name, rate in rates.items():
                     found.setdefault(name, []).append(rate)
                     click.echo(f"round {number + 1}: {name}: {rate:,.0f}/s", err=True)
