@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,21 @@ def test_two_sessions_write_side_by_side(pipeline: Pipeline, gateway: Gateway, n
     for spark in (second, pipeline.spark, session()):
         pipeline.write(rows(spark, 1), topic=name)
     assert values(gateway, name) == [{"id": 0}] * 3
+
+
+def test_a_task_gets_its_rows_before_many_are_made(pipeline: Pipeline) -> None:
+    """So it sends the first ones while Java makes the next. Spark's own bounds are 64 MiB and 10,000 rows."""
+
+    def counts(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa  # noqa: PLC0415 - of the task
+
+        for batch in batches:
+            yield pa.record_batch({"rows": [batch.num_rows]})
+
+    wide = pipeline.spark.range(0, 10_000, 1, 1).selectExpr("repeat('x', 1024) AS value")
+    found = [row.rows for row in wide.mapInArrow(counts, "rows long").collect()]
+    assert sum(found) == 10_000
+    assert max(found) <= 2048
 
 
 @pytest.mark.soak
