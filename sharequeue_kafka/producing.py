@@ -51,8 +51,7 @@ class NewRecord(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """The first offset of a batch that is durable, and of its log. `as_sent`: the broker gave its records no other
-    times."""
+    """Where a durable batch begins, and its log. `as_sent`: the broker gave its records no other times."""
 
     offset: int
     as_sent: bool

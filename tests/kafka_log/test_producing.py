@@ -351,7 +351,7 @@ def test_a_batch_that_is_refused_for_good_ends_its_transaction_at_once(monkeypat
         async def send(node: int, request: object, purpose: str = "") -> object:
             if node == 1:
                 raise KafkaError.silent("here", "it is away")
-            return SimpleNamespace(topics=[("t", [(1, 87, -1, -1)])])
+            return SimpleNamespace(topics=[("t", [(1, 87, -1, -1, -1)])])
 
         monkeypatch.setattr(cluster, "send", send)
         batches = {Place(topic.id, partition): b"" for partition in range(2)}

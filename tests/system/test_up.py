@@ -28,6 +28,7 @@ import pytest
 
 from sharequeue.stack import system_user
 from sharequeue.stack.postgres import Postgres
+from sharequeue.stack.stack import Stack, StackError
 from tests.system.up_command import COMMAND, FREE_PORTS, Up, command_for, until
 
 ROOT = os.geteuid() == 0
@@ -356,6 +357,16 @@ def test_an_interrupt_while_a_process_starts_ends_up(tmp_path: Path, data_dir: P
         assert (up.exit_code(), up.stdout, up.stderr) == (0, "", "stopping\n")
     with (data_dir / "processes.lock").open() as lock:
         until(lambda: locked(lock), "no process is left")
+
+
+def test_a_start_that_fails_ends_the_migration_that_it_began(data_dir: Path) -> None:
+    (data_dir / "postgresql.password").mkdir()
+    stack = Stack(data_dir)
+    with pytest.raises(StackError, match=r"postgresql\.password"):
+        stack.start()
+    stack.stop()
+    with (data_dir / "processes.lock").open() as lock:
+        assert locked(lock), "no process has it"
 
 
 @pytest.mark.soak
