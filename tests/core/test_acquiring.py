@@ -272,7 +272,16 @@ def test_if_011_the_limit_is_dynamic() -> None:
     assert d.fetch("[55-59]") == "55-59×1"
 
 
-# TX: aborted records
+# Offsets without a record, and TX: aborted records
+
+
+def test_offsets_without_a_record_are_archived_at_once() -> None:
+    d = Driver()
+    assert d.fetch("[0-9]", absent=[(0, 2), (5, 5)]) == "3-4×1, 6-9×1"
+    assert d.where() == (3, 9, 10, 1)
+    assert (d.machine.held_count, d.written) == (6, [])
+    d.ack("3-4 Acc", "6-9 Acc")
+    assert d.where() == (10, 10, 10, 0)
 
 
 def test_tx_009_cut_removes_offsets_from_acquired_ranges() -> None:

@@ -26,6 +26,11 @@ def test_new_records_wait_when_too_many_wait_already() -> None:
     assert d.fetch("[20-39]", rl=True) == "20-24×1"
 
 
+def test_a_fetch_gets_as_many_new_records_as_may_wait_afterwards() -> None:
+    d = bounded(20, 3)
+    assert d.fetch("[5-19][20-39]", rl=True) == "5-9×2, 20-22×1"
+
+
 def test_waiting_records_are_delivered_whatever_waits() -> None:
     d = bounded(20, 0)
     d.configure(partition_max_record_locks=12)
@@ -54,6 +59,25 @@ def test_new_records_wait_when_the_window_has_too_many_runs_or_offsets(bound: st
     assert d.fetch("[10-19]") == "10-19×1"
 
 
+def test_new_records_wait_in_a_crowded_window_that_is_not_empty() -> None:
+    d = fetched("[0-9]")
+    d.machine.crowded = True
+    assert limited_by(d.machine) == "max_delayed_runs"
+    assert d.fetch("[10-19]") == ""
+    d.ack("5-9 Rel")
+    assert d.fetch("[5-9][10-19]") == "5-9×2"
+    d.ack("0-9 Acc")
+    assert limited_by(d.machine) is None
+    assert d.fetch("[10-19]") == "10-19×1"
+
+
+def test_new_records_do_not_wait_for_what_is_held_below_the_log_start() -> None:
+    d = fetched("[0-9]")
+    d.machine.crowded = True
+    d.machine.move_log_start(10, d.now_ms)
+    assert d.fetch("[10-19]") == "10-19×1"
+
+
 def test_records_that_the_log_has_lost_unread_are_counted() -> None:
     d = fetched("[0-4]")
     d.ack("0-1 Acc", "2-3 Rel")
@@ -63,6 +87,14 @@ def test_records_that_the_log_has_lost_unread_are_counted() -> None:
     assert d.machine.removed_unread == 5
     d.machine.move_log_start(9, d.now_ms)
     assert d.machine.removed_unread == 6
+
+
+def test_locks_of_lost_records_are_bounded_too() -> None:
+    d = fetched("[0-9]", partition_max_record_locks=10, max_runs=2)
+    d.machine.move_log_start(10, d.now_ms)
+    assert d.fetch("[10-19]") == "10-19×1"
+    d.machine.move_log_start(20, d.now_ms)
+    assert limited_by(d.machine) == "share.partition.max.record.locks"
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,16 @@ def test_offsets_without_a_record_are_cut_out_of_a_range_of_two_reads() -> None:
     assert d.machine.held_count == 16
 
 
+def test_offsets_without_a_record_do_not_use_up_the_limit() -> None:
+    d = Driver()
+    acquisition = begin(d)
+    assert read(d, acquisition, "[0-9]", max=10, absent=[(2, 7)]) == 4
+    assert (acquisition.left, acquisition.over) == (6, False)
+    assert read(d, acquisition, "[10-19]", max=6) == 6
+    assert shown(acquisition.acquired) == "0-1×1, 8-9×1, 10-15×1"
+    assert acquisition.over
+
+
 def test_a_record_in_its_last_delivery_ends_the_fetch() -> None:
     d = Driver([(0, 9, 0, 4), (10, 19, 0, 1)])
     acquisition = begin(d)

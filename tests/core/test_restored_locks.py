@@ -83,12 +83,27 @@ def test_locks_below_the_start_offset_are_dropped() -> None:
     assert (d.states(), d.where()) == ("3-5 AQ×1", (3, 5, 6, 0))
 
 
+def lengths(d: Driver) -> list[tuple[int, int, int]]:
+    """(first offset, time left, length) of each lock."""
+    return [(run.first, run.lock_expires_at_ms - d.now_ms, run.lock_duration_ms) for run in d.machine.runs]
+
+
+def test_two_leader_changes_keep_the_length_and_the_deadline() -> None:
+    d = Driver()
+    d.fetch("[0-4]", lock_ms=7_200_000)
+    d.now_ms += 1000
+    second = Driver(locks=d.machine.locks(), now_ms=d.now_ms)
+    assert lengths(second) == [(0, 7_199_000, 7_200_000)]
+    second.ack("0-4 Ren")
+    third = Driver(locks=second.machine.locks(), now_ms=d.now_ms)
+    assert lengths(third) == [(0, 7_200_000, 7_200_000)]
+
+
 def test_a_restored_deadline_is_at_most_the_lock_s_own_length_away() -> None:
     """The clock of the earlier leader was a day ahead."""
     later_ms = NOW_MS + 86_400_000
     d = Driver(locks=[RestoredLock(0, 4, "M1", 1, later_ms, 7_200_000), RestoredLock(5, 9, "M1", 1, later_ms, 1_000)])
-    lengths = [(run.first, run.lock_expires_at_ms - NOW_MS, run.lock_duration_ms) for run in d.machine.runs]
-    assert lengths == [(0, 7_200_000, 7_200_000), (5, 1_000, 1_000)]
+    assert lengths(d) == [(0, 7_200_000, 7_200_000), (5, 1_000, 1_000)]
 
 
 def test_a_hole_before_a_restored_lock_is_read() -> None:

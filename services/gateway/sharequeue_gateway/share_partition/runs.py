@@ -61,7 +61,7 @@ that a client gave back before it began."""
 
 
 class LogBatch(Protocol):
-    """What is asked of a record batch that was read from the log."""
+    """The first and last offset and the newest time of a record batch that was read from the log."""
 
     @property
     def base_offset(self) -> int: ...
