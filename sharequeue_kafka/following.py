@@ -38,14 +38,14 @@ class Followed:
         self.ends: tuple[int, int, int] | None = None
         """Log start, high watermark and last stable offset; None: not heard yet under this leader epoch."""
         self.own = 0
-        """The appends of this process in a row."""
+        """The appends of this process in a row. The end of a short rest does not end the row."""
         self.rest: asyncio.TimerHandle | None = None
         self.under_way = False
         """Whether it rests for an append that was begun. If that fails, those behind it make the rest no longer."""
 
     def wake(self) -> None:
         """End its rest."""
-        self.own, self.under_way = 0, False
+        self.under_way = False
         if self.rest is not None:
             self.rest.cancel()
             self.rest = None
@@ -197,10 +197,10 @@ class Following:
         if continues or end == followed.offset:  # the long Fetch was quicker
             followed.own, followed.under_way = followed.own + 1, False
             self._rest(followed, REST_S)
-        elif followed.rest is not None:
-            self._begin(followed)
         else:
             followed.own = 0
+            if followed.rest is not None:
+                self._begin(followed)
         return stable if continues else None
 
     def appending(self, place: Place) -> None:
@@ -259,6 +259,8 @@ class Following:
         followed.ends, followed.offset = ends, part.high_watermark
         if news:
             self._moved(part)
+        elif not part.batches:  # a whole Fetch without an append
+            followed.own = 0
 
     async def _find(self, lost: dict[Place, int]) -> None:
         """Find the leaders of partitions; ask for the ends of those whose log does not reach to where it did."""

@@ -208,6 +208,26 @@ def test_a_rest_ends_by_itself(kafka: Brokers, database: str) -> None:
     run(play())
 
 
+def test_a_rest_begins_again_with_the_next_own_append(kafka: Brokers, database: str) -> None:
+    async def play() -> None:
+        name, place = await topic_of(kafka)
+        async with open_log(kafka, database) as log, foreign(kafka) as producer:
+            end = await rest(log, place)
+            followed = log.reads.following._followed[place]
+            followed.wake()  # as the end of its time does
+            await append(log, place, end)
+            assert followed.rest is not None
+            await producer.send_and_wait(name, b'"foreign"')
+            await append(log, place, end + 2)
+            assert followed.own == 0, "another client appends, too"
+            await rest(log, place, end + 3)
+            async for _ in Every(0.01, at_once=True):
+                if followed.own == 0:  # nobody appends
+                    break
+
+    run(play())
+
+
 @pytest.mark.usefixtures("long_rests")
 def test_the_next_own_append_shows_where_the_log_starts(kafka: Brokers, database: str) -> None:
     async def play() -> None:
