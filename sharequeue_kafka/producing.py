@@ -51,7 +51,7 @@ class NewRecord(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Where a durable batch begins, and its log. `as_sent`: the broker gave its records no other times."""
+    """The first offsets of a durable batch and of its log. `as_sent`: the broker gave its records no other times."""
 
     offset: int
     as_sent: bool

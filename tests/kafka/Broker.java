@@ -90,7 +90,7 @@ public final class Broker {
     private final int port;
     private final Admin admin;
     private final Map<String, Transactional> producers = new HashMap<>();
-    private final KafkaProducer<String, String> plain;
+    private KafkaProducer<String, String> plain;
     private final Map<String, Member> members = new LinkedHashMap<>();
     private final Map<String, Uuid> topicIds = new HashMap<>();
     /** Of the topics that had a name before. */
@@ -307,6 +307,16 @@ public final class Broker {
             return true;
         });
         assign(topic, step.get("partitions").asInt());
+        renewProducers();
+    }
+
+    /** A producer does not believe in a partition whose leader epoch is below that of the earlier topic's. */
+    private void renewProducers() throws Exception {
+        plain.close();
+        plain = producer(Map.of());
+        for (String name : List.copyOf(producers.keySet())) {
+            replace(name);
+        }
     }
 
     /** Wait until the members of each group have all partitions of the topic among them. */

@@ -46,7 +46,7 @@ def topics_of_both(folder: Path, players: int) -> Iterator[list[Sides]]:
 @click.command()
 @click.option("--scripts", default=60, show_default=True, help="How many scripts to play.")
 @click.option("--seed", default=1, show_default=True, help="The seed of the first one.")
-@click.option("--players", default=6, show_default=True, help="How many scripts to play at a time.")
+@click.option("--players", default=16, show_default=True, help="How many scripts to play at a time.")
 @click.option("--show", is_flag=True, help="Print the steps of each script.")
 @click.option("--record-log", type=click.Choice(["postgres", "kafka"]), default="postgres", show_default=True)
 def main(scripts: int, seed: int, players: int, show: bool, record_log: str) -> None:

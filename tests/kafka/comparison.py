@@ -49,6 +49,8 @@ START_WAIT_MS: Final = 500
 """How long a fetch waits that lets Kafka find out where a group begins, and by how much it may be late."""
 SHORT_LOCK_MS: Final = 3000
 """Longer than both sides take to deliver all that they have."""
+MOST_SHOWN: Final = 10
+"""Deliveries of a record that a difference names; Kafka's limit is 5."""
 UNKNOWN_TOPIC_ID: Final = 100
 NOTHING_STORED: Final = GroupOffsets(-1, -1)
 """What Kafka says of a group that has settled nothing in a partition."""
@@ -240,8 +242,6 @@ class Comparison:
                 self._aborted.append(set())
             case Remake(partitions):
                 self._remake(partitions)
-            case Restart() if LATE in self._groups and self._waits_at_the_end(LATE):
-                self._begin(LATE)  # Kafka has forgotten where it begins: it stores that with the first settled record
             case Compare():
                 self._compare()
 
@@ -250,11 +250,6 @@ class Comparison:
         for partition, end in enumerate(self.kafka.side.ends().log_end):
             self._begins[LATE, partition] = end
         self._begin(LATE)
-
-    def _waits_at_the_end(self, group: str) -> bool:
-        """Return whether nothing was produced since the group began."""
-        ends = self.kafka.side.ends().log_end
-        return all(self._begins[group, partition] == end for partition, end in enumerate(ends))
 
     def _expire(self, group: str) -> None:
         both = self.kafka, self.sharequeue
@@ -339,12 +334,10 @@ class Comparison:
         deadline = time.monotonic() + DEADLINE_S
         while True:
             for taken in both:
-                while taken.take(group, 0, 100, True, 0):
+                while taken.take(group, 0, 100, True, 0) and time.monotonic() < deadline:
                     pass
             more = [taken.take(group, 1, 100, False, LAST_WAIT_MS) for taken in both]
-            if any(more):
-                continue
-            if self.kafka.counts[group] == self.sharequeue.counts[group]:
+            if not any(more) and self.kafka.counts[group] == self.sharequeue.counts[group]:
                 return
             if time.monotonic() > deadline:
                 raise Difference(f"group {group} ({self._levels[group]}): {self._other_deliveries(group)}")
@@ -352,8 +345,8 @@ class Comparison:
     def _other_deliveries(self, group: str) -> str:
         kafka, sharequeue = self.kafka.counts[group], self.sharequeue.counts[group]
         return "; ".join(
-            f"record {value!r} at {partition}-{offset} was delivered as {kafka.get(record, [])} in Kafka, "
-            f"{sharequeue.get(record, [])} in sharequeue"
+            f"record {value!r} at {partition}-{offset} was delivered as {kafka.get(record, [])[:MOST_SHOWN]} in Kafka, "
+            f"{sharequeue.get(record, [])[:MOST_SHOWN]} in sharequeue"
             for record in sorted({*kafka, *sharequeue})
             for partition, offset, value in [record]
             if kafka.get(record) != sharequeue.get(record)

@@ -113,6 +113,7 @@ class Brokers:
             "log.cleaner.backoff.ms": 500,
             "log.initial.task.delay.ms": 500,
             "log.segment.delete.delay.ms": 1000,
+            "log.flush.start.offset.checkpoint.interval.ms": 100,  # a crash brings back what was deleted since then
             "group.initial.rebalance.delay.ms": 0,
             "broker.session.timeout.ms": 6000,
             # with Kafka's times the controllers of a busy machine elect one another without an end

@@ -10,7 +10,6 @@ from tests.kafka.scripts import Expire, Restart, draw
 from tests.kafka_log.brokers import Brokers
 
 SEEDS = (1, 2, 6, 12)
-PLAYERS = 2
 
 
 def test_a_native_group_and_ours_deliver_the_same(
@@ -20,8 +19,8 @@ def test_a_native_group_and_ours_deliver_the_same(
     assert {Expire, Restart} <= steps
     run = Run(SEEDS, "kafka")
     with (
-        same_topics(kafka, tmp_path, PLAYERS, postgres_url=database_url, redis_url=new_redis()) as sides,
-        ThreadPoolExecutor(PLAYERS) as pool,
+        same_topics(kafka, tmp_path, len(SEEDS), postgres_url=database_url, redis_url=new_redis()) as sides,
+        ThreadPoolExecutor(len(SEEDS)) as pool,
     ):
         list(pool.map(run.play, sides))
     assert len(run.outcomes) == len(SEEDS)

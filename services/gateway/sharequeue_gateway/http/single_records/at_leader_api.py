@@ -87,7 +87,7 @@ class AtLeaderApi:
         return window
 
     async def _stored_start(self, key: SharePartitionKey) -> int:
-        """Where the window of a share-partition begins that is not in memory; -1: the group has never fetched."""
+        """Return the start offset of a share-partition that is not in memory; -1: the group has never fetched."""
         asked = {key.topic_id: [PartitionState(partition=key.partition)]}
         state = (await self._share_coordinators.state(apis.READ_STATE_SUMMARY, key.group_id, asked))[key]
         if state.error_code:
