@@ -21,18 +21,23 @@ class StoreError(Exception):
 
 
 def check_postgres(url: str, option: str) -> bool:
-    """Connect once. Returns: whether all schemas are up to date. Raises: StoreError. `option`: the command-line option
-    that gave the URL."""
+    """Connect once. `option`: the command-line option that gave the URL. Raises: StoreError.
+
+    Returns: whether all schemas are up to date. False too where a migration says why the database cannot be used: behind
+    a pooler, which answers the login with a process id of its own, or read-only.
+    """
 
     async def up_to_date() -> bool:
         async with once(url) as connection:
+            usual = connection.get_server_pid(), "off"
             try:
+                answers = await connection.fetchrow("SELECT pg_backend_pid(), current_setting('transaction_read_only')")
                 found = [
                     await connection.fetchval(f"SELECT version_num FROM {chain}.schema_version") for chain in CHAINS
                 ]
             except asyncpg.PostgresError:  # one is missing, or another role's
                 return False
-        return found == [head(chain) for chain in CHAINS]
+        return tuple(answers) == usual and found == [head(chain) for chain in CHAINS]
 
     with faults_of(url, option):
         return asyncio.run(up_to_date())

@@ -68,6 +68,20 @@ async def test_migrating_an_empty_database_twice_changes_nothing_more(empty_data
         assert len(await query(empty_database, f"SELECT version_num FROM {chain}.schema_version")) == 1
 
 
+@pytest.mark.parametrize("why", ["read-only", "pooler"])
+async def test_a_database_that_a_migration_would_refuse_is_not_up_to_date(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """Its sentence is the one for the user. A standby is read-only, too."""
+    assert await asyncio.to_thread(check_postgres, database_url, "--url")
+    if why == "read-only":
+        name = database_url.rsplit("/", 1)[1]
+        await query(database_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    else:
+        monkeypatch.setattr(asyncpg.Connection, "get_server_pid", lambda _: 7)
+    assert not await asyncio.to_thread(check_postgres, database_url, "--url")
+
+
 async def test_migrations_keep_the_data(database_url: str) -> None:
     insert = "INSERT INTO log.partitions (topic_id, partition, end_floor) VALUES (gen_random_uuid(), 3, 7) RETURNING 1"
     assert await query(database_url, insert) == [(1,)]
