@@ -23,8 +23,8 @@ class StoreError(Exception):
 def check_postgres(url: str, option: str) -> bool:
     """Connect once. `option`: the command-line option that gave the URL. Raises: StoreError.
 
-    Returns: whether all schemas are up to date. False too where a migration says why the database cannot be used: behind
-    a pooler, which answers the login with a process id of its own, or read-only.
+    Returns: whether all schemas are up to date. False too where a migration says whether the database can be used:
+    behind a pooler, which answers the login with a process id of its own, and if it is read-only.
     """
 
     async def up_to_date() -> bool:
