@@ -106,6 +106,7 @@ def _check_revision(connection: Connection, chain: str) -> None:
 
 if __name__ == "__main__":
     try:
-        upgrade(sys.stdin.read())
+        if url := sys.stdin.buffer.read().decode():  # `up` may end before it gives one
+            upgrade(url)
     except StoreError as fault:
         sys.exit(str(fault))

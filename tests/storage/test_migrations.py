@@ -3,10 +3,12 @@
 import asyncio
 import itertools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -80,6 +82,27 @@ async def test_a_database_that_a_migration_would_refuse_is_not_up_to_date(
     else:
         monkeypatch.setattr(asyncpg.Connection, "get_server_pid", lambda _: 7)
     assert not await asyncio.to_thread(check_postgres, database_url, "--url")
+
+
+def program(database_url: str, **environment: str) -> "subprocess.CompletedProcess[bytes]":
+    """Run the migrations as `sharequeue up` does."""
+    command = [sys.executable, "-P", "-m", "sharequeue.stack.migrate"]
+    environment = {**os.environ, **environment}
+    return subprocess.run(command, input=database_url.encode(), capture_output=True, check=False, env=environment)
+
+
+async def test_the_program_of_migrations_does_nothing_without_a_url(empty_database: str) -> None:
+    """The end of `up` looks like this. PostgreSQL's own variables name another database, which is not `up`'s."""
+    url = urlsplit(empty_database)
+    there = {"PGHOST": str(url.hostname), "PGPORT": str(url.port), "PGDATABASE": url.path[1:]}
+    done = await asyncio.to_thread(program, "", **there, PGUSER=str(url.username), PGPASSWORD=str(url.password))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert await schemas(empty_database) == set()
+
+
+def test_the_program_of_migrations_reads_any_letters(postgres: Postgres) -> None:
+    done = program(f"{postgres.url}_größe", PYTHONIOENCODING="latin-1")
+    assert 'database "sharequeue_größe" does not exist' in done.stderr.decode("latin-1")
 
 
 async def test_migrations_keep_the_data(database_url: str) -> None:
