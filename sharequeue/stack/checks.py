@@ -102,7 +102,8 @@ async def in_database(url: str, function: Any, *arguments: Any) -> Any:
     with faults_of(url, "--database-url"):
         async with once(url) as connection:
             try:
-                async with connection.transaction():
+                async with connection.transaction():  # every change of metadata waits for it
+                    await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{ANSWER_SECONDS}s'")
                     return await function(connection, *arguments)
             except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
                 detail = "the database has no tables for keys and rights: run `sharequeue migrate` first"

@@ -28,6 +28,7 @@ from sharequeue.protocol.messages.access import (
     RotateKeyRequest,
 )
 from sharequeue.protocol.messages.cluster import MetadataChangesQuery, MetadataChangesResponse
+from sharequeue.stack.checks import in_database
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest, Throttled
 from tests.storage.database import session
@@ -337,6 +338,15 @@ async def test_a_change_in_the_database_itself_has_the_same_effect(database_url:
         after = await changes(coordinator, before.version)
         assert after.access == (await described(coordinator)).revision > before.access
         assert [key.principal for key in (await described(coordinator)).keys] == ["User:a"]
+
+
+async def test_a_command_that_falls_silent_ends_soon(database_url: str) -> None:
+    """While its change is open, it keeps all other changes of keys, topics and groups waiting."""
+
+    async def timeout(connection: Any) -> str:
+        return str(await connection.fetchval("SHOW idle_in_transaction_session_timeout"))
+
+    assert await in_database(database_url, timeout) == "5s"
 
 
 async def test_two_changes_at_a_time_follow_one_another(database_url: str) -> None:
