@@ -25,7 +25,7 @@ from sharequeue_gateway.cluster.generation import Generation, Node
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
-from sharequeue_http.log import fields
+from sharequeue_http.log import Tally, fields
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,7 @@ class Cluster:
         self._former: Generation | None = None
         self._former_until_s = 0.0
         self._silent: set[Node] = set()
+        self._unanswered = Tally(log, logging.INFO, "another gateway does not answer", most=20)
         self._lease_s = 3.0
         self._lease_ends_s = 0.0
         self.leaving = False
@@ -154,8 +155,8 @@ class Cluster:
         try:
             return await self.client(node).call(api, request, deadline_s=deadline_s, retry=False)
         except ApiError as error:
-            found = fields(node_id=node.node_id, operation=api.operation_id, cause=error.detail)
-            log.info("another gateway does not answer", extra=found)
+            kind = node.node_id, api.operation_id
+            self._unanswered.note(kind, node_id=node.node_id, operation=api.operation_id, cause=error.detail)
             return None
 
     async def register(self) -> int:
