@@ -96,7 +96,7 @@ class Migration(Process):
         assert self.process is not None
         self.process.communicate(url.encode())
         if self.process.returncode:
-            raise EmbeddedError(self.log_tail())
+            raise EmbeddedError(self.log_tail() or self.died())
 
 
 def _ready(url: str, open_url: Callable[..., Any]) -> bool:

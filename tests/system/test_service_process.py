@@ -5,7 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -13,7 +15,7 @@ import redis
 from sharequeue.service.service import listen
 from sharequeue.stack.process import Process, free_port
 from sharequeue.stack.redis import Redis
-from sharequeue.stack.stack import ServiceProcess
+from sharequeue.stack.stack import Migration, ServiceProcess
 from sharequeue.stack.system_user import EmbeddedError
 from tests.http.calls import wait_until
 
@@ -144,3 +146,14 @@ def test_a_store_that_a_full_disk_ended_says_what_to_do(tmp_path: Path) -> None:
     store._spawn(["sh", "-c", f"echo '{words}'; echo 'LOG:  database system is shut down'; exit 1"], signal.SIGINT)
     with pytest.raises(EmbeddedError, match=r"did not start(.|\n)*is shut down\nIts disk is full. Free some space"):
         store._wait_until(lambda: False)
+
+
+def test_a_migration_that_is_killed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel without memory does so, and nothing is in the log."""
+
+    def popen(_: Sequence[str], **options: Any) -> Any:
+        return subprocess.Popen(["sh", "-c", "kill -9 $$"], **options)
+
+    monkeypatch.setattr(Migration, "popen", staticmethod(popen))
+    with pytest.raises(EmbeddedError, match=r"the migration died \(exit code -9\)"):
+        Migration("the migration", tmp_path / "migrate.log", ()).finish("postgresql://")
