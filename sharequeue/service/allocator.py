@@ -10,8 +10,9 @@ import ctypes
 import sys
 from typing import Final
 
-LARGE_BLOCK_BYTES: Final = 256 << 10
-"""Less than the bodies that make a gateway grow: a freed body of a megabyte in the heap is memory that stays."""
+LARGE_BLOCK_BYTES: Final = 1280 << 10
+"""More than the parts of a large request, of a MiB each: a block from the system costs a page fault for each of its
+pages. Less than the bodies that make a gateway grow: a freed one in the heap is memory that stays."""
 KEPT_BYTES: Final = 8 << 20
 """Free memory at the end of a heap that is kept for smaller blocks."""
 M_TRIM_THRESHOLD: Final = -1

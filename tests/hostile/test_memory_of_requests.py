@@ -23,7 +23,7 @@ MOST = 12
 """How many times its size a commit may cost."""
 FIXED = 256 * 1024
 """Bytes that a request of any size may cost beside that: pages of the heap, a thread, buffers of connections."""
-MOST_OF_REPLACEMENTS = 5.5
+MOST_OF_REPLACEMENTS = 7.5
 """Of a replacement, without FIXED."""
 FAULTS = 4
 """How many times its size the answer of a request that fails may have, beside FAULTS_FIXED."""
