@@ -294,6 +294,9 @@ def test_samples_are_of_the_cluster_of_groups_and_of_topics(own_stack: Stack, ga
     for url in own_stack.urls:
         wait_until(lambda url=url: seen(url, group_id=name) and seen(url, topic=name))
         assert sum(point["in_count"] for point in points(url)) >= before + 10
+        now_ms = int(time.time() * 1000)
+        for step_ms in (10_000, (now_ms + 60_000) // 1000):  # 1,000 steps of weeks end before the present hour does
+            assert seen(url, group_id=name, from_ms=now_ms - 90_000_000, step_ms=step_ms), "the present hour, too"
     assert len(points(own_stack.url, from_ms=0)) <= 500
     assert points(own_stack.url, group_id=f"{name}-other") == []
     for wrong in (

@@ -121,8 +121,8 @@ class ListSamplesQuery(Request):
     to_ms: fields.TimestampMs | None = None
     """The end, in milliseconds since the epoch. Absent: now."""
     step_ms: Annotated[int, Meta(ge=MIN_STEP_MS, le=2**40, extra_json_schema={"format": "int64"})] = MIN_STEP_MS
-    """The time between two points, from 10,000. It is raised until the span has at most 500 points; to an
-    hour if the span begins more than a day ago."""
+    """The time between two points, from 10,000. It is raised until the span has at most 500 points; to whole
+    hours if the span begins more than a day ago."""
 
 
 class Sample(Response):

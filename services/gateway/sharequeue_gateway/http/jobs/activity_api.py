@@ -86,7 +86,7 @@ class ActivityApi:
             raise InvalidRequest(f"from_ms {begin_ms} is after the end of the span, {end_ms}")
         step_ms = max(query.step_ms, -(-(end_ms - begin_ms) // (messages.MOST_POINTS - 1)))
         if begin_ms < now_ms - FINE_MS:
-            series, step_ms = hours_of(series), max(step_ms, HOUR_MS)
+            series, step_ms = hours_of(series), -(-step_ms // HOUR_MS) * HOUR_MS
         first, end = begin_ms // step_ms, -(-end_ms // step_ms)
         steps = await self._query(sample_store.steps, series, first, end, step_ms)
         counts = steps.get(first - 1)

@@ -156,7 +156,9 @@ class Sampling:
 
     def behind(self, after: Place | None, most: int, group_id: str | None) -> list[tuple[Place, GroupAttention]]:
         """Some of the groups behind a place in the order of need, or one group, each with its place."""
-        ranked = [entry for entry in self._ranked if group_id in (None, entry[1].group_id)]
+        ranked = self._ranked
+        if group_id is not None:
+            ranked = [entry for entry in ranked if entry[1].group_id == group_id]
         begin = 0 if after is None else bisect_right(ranked, after, key=itemgetter(0))
         return ranked[begin : begin + most]
 
