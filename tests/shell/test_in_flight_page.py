@@ -54,3 +54,25 @@ def test_pages_of_several_leaders_hold_everything_once_and_in_order(page_size: i
         found += these
         after = TOKENS.place(page.next_page_token, PLACE, "", None)
     assert found == [place for place in places if place not in idle]
+
+
+A0, A1, A2, A3 = [("a", partition) for partition in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("lists", "wanted", "shown", "behind"),
+    [
+        ([[(A0, 3)], [(A0, 1), (A1, 1)]], [A0, A1, A2], [A0], A0),  # the first one leads a-2, too: it had no room
+        ([[(A0, 1)], [(A3, 1)]], [A0, A1], [A0], A1),  # nobody was asked for a-2
+        ([[(A0, 1), (A1, 1)]], [A0, A2], [A0, A1], A2),
+    ],
+    ids=["one that two leaders list", "one that is not wanted yet", "one that was wanted since"],
+)
+def test_a_page_passes_over_nothing_while_share_partitions_move(
+    lists: Any, wanted: list[tuple[str, int]], shown: list[tuple[str, int]], behind: tuple[str, int]
+) -> None:
+    answers = [ListInFlightResponse(partitions=[entry(*each) for each in listed]) for listed in lists]
+    topics: Any = [(SimpleNamespace(name=topic), partition) for topic, partition in wanted]
+    page = _page(answers, topics, True, 3, TOKENS)
+    assert [(each.topic, each.partition) for each in page.partitions] == shown
+    assert TOKENS.place(page.next_page_token, PLACE, "", None) == behind

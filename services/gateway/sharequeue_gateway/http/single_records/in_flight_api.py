@@ -5,6 +5,7 @@ of all lists is full where one of them stops, or before.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -190,18 +191,22 @@ def _unfinished_before(machine: SharePartition, offset: int) -> int:
 def _page(
     answers: Sequence[messages.ListInFlightResponse], wanted: Partitions, more: bool, page_size: int, tokens: PageTokens
 ) -> messages.ListInFlightResponse:
-    """Merge the lists of the leaders into one page."""
-    listed: dict[Place, Listed] = {
-        (entry.topic, entry.partition): entry for answer in answers for entry in answer.partitions
-    }
-    listed |= {(entry.topic, entry.partition): entry for answer in answers for entry in answer.errors}
-    places = sorted({(topic.name, partition) for topic, partition in wanted} | listed.keys())
+    """Merge the lists of the leaders into one page.
+
+    While the gateways do not agree on who leads, two of them may list a share-partition, so both fill the page; or one
+    may list what lies behind those wanted here, while others do not: that is left to the next page.
+    """
+    found: dict[Place, list[Listed]] = defaultdict(list)
+    entries: list[Listed] = [entry for answer in answers for entry in answer.partitions]
+    for entry in (*entries, *(entry for answer in answers for entry in answer.errors)):
+        found[entry.topic, entry.partition].append(entry)
+    asked = [(topic.name, partition) for topic, partition in wanted]
+    places = sorted({*asked, *(place for place in found if asked and place < asked[-1])})
     page: list[Listed] = []
     room, end = page_size, len(places) - 1
     for index, place in enumerate(places):
-        if (entry := listed.get(place)) is not None:
-            page.append(entry)
-            room -= _weight(entry)
+        page += found[place][-1:]
+        room -= sum(map(_weight, found[place]))
         if room <= 0:
             end = index
             break
