@@ -125,18 +125,6 @@ def test_ak_023_a_request_applies_whole_or_not_at_all() -> None:
     refused(d, "0-9 Acc")
 
 
-@pytest.mark.parametrize("batch", ["15-17 Acc", "10-16 Acc", "16-17 Acc", "10-21 Acc", "25-29 Acc"])
-def test_acknowledging_unfetched_offsets_is_an_invalid_request(batch: str) -> None:
-    refused(fetched("[10-14]", "[18-20]", start=10), batch, error=InvalidRequest)
-
-
-@pytest.mark.parametrize("batch", ["2-4 Acc", "3-12 Acc", "9-10 Acc"])
-def test_offsets_before_the_window_are_not_held(batch: str) -> None:
-    d = Driver([(10, 14, 0, 1)], start=2)
-    d.fetch("[10-14]", at=10)
-    refused(d, batch)
-
-
 def test_types_stay_with_their_offsets_across_the_start_offset() -> None:
     d = fetched("[0-4]")
     d.ack("0-1 Acc")

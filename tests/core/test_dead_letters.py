@@ -127,3 +127,9 @@ def test_a_refused_write_of_the_last_delivery_makes_dead_letters_after_its_lock(
     d.archived(0, 4)
     d.finish()
     assert d.where()[0] == 5
+
+
+def test_closing_at_the_limit_makes_dead_letters() -> None:
+    d = with_dead_letters("[0-4]", delivery_count_limit=1)
+    d.close()
+    assert dead(d) == [(0, 4, 1, LIMIT, None)]

@@ -64,23 +64,13 @@ def test_what_no_client_saw_is_forgiven_without_counting_against_the_bound() -> 
     assert d.states() == ""
 
 
-def test_a_failed_write_takes_the_forgiveness_back() -> None:
-    d = fetched(FIVE, hold_writes=True)
+def test_no_backoff_is_added_and_a_delay_holds() -> None:
+    d = fetched(FIVE, retry_backoff_ms=(9_000,))
     d.ack("0-1 Rel", begun=False)
-    d.ack("2-4 Rel", begun=False, seen=False)
-    assert attempts(d) == [(0, 1, 1, 0), (2, 4, 1, 0)]
-    d.finish(ok=False)
-    d.finish(ok=False)
-    assert attempts(d) == [(0, 1, 1, 1), (2, 4, 1, 1)]
-    assert [run.unseen for run in d.machine.runs] == [0, 0]
-
-
-def test_a_repeat_is_recognised_and_forgives_once() -> None:
-    d = fetched("[0]", delivery_count_limit=1)
-    d.ack("0 Rel", begun=False, count=1)
-    again = d.ack("0 Rel", begun=False, count=1)
-    assert again == Acknowledged((), False, [])
-    assert attempts(d) == [(0, 0, 1, 0)]
+    d.ack("2-4 Rel", begun=False, delay_ms=500)
+    assert d.fetch(FIVE) == "0-1×2"
+    d.later(500)
+    assert d.fetch(FIVE) == "2-4×2"
 
 
 def test_only_releases_forgive() -> None:
@@ -89,6 +79,14 @@ def test_only_releases_forgive() -> None:
     d.fetch(FIVE)
     assert attempts(d)[0] == (0, 0, 2, 1)
     assert all(run.forgiven == 0 for run in d.machine.runs if run.first)
+
+
+def test_a_repeat_is_recognised_and_forgives_once() -> None:
+    d = fetched("[0]", delivery_count_limit=1)
+    d.ack("0 Rel", begun=False, count=1)
+    again = d.ack("0 Rel", begun=False, count=1)
+    assert again == Acknowledged((), False, [])
+    assert attempts(d) == [(0, 0, 1, 0)]
 
 
 # Throttled redelivery
@@ -140,18 +138,6 @@ def test_after_a_load_a_reason_tells_that_a_worker_released_the_records() -> Non
 
 
 # Persisting, and the next leader
-
-
-def test_a_lock_carries_what_is_forgiven_to_the_next_leader() -> None:
-    d = fetched(FIVE, delivery_count_limit=2)
-    d.ack("0-4 Rel", begun=False)
-    d.fetch(FIVE)
-    (lock,) = d.machine.locks()
-    assert (lock.delivery_count, lock.forgiven) == (2, 1)
-    later = Driver(locks=[lock], delivery_count_limit=2)
-    assert attempts(later) == [(0, 4, 2, 1)]
-    later.later()
-    assert later.fetch(FIVE) == "0-4×3"
 
 
 def test_a_restored_lock_past_its_deadline_ends_the_record_by_its_attempts() -> None:

@@ -1,6 +1,7 @@
 """A delayed record is delivered now, or rejected, by hand: in memory at once, and for the next leader when written."""
 
 import pytest
+from sharequeue_gateway.share_partition.runs import REJECTED
 
 from sharequeue.protocol.errors import InvalidRecordState
 from sharequeue.protocol.types import Reason
@@ -25,11 +26,13 @@ def stored(d: Driver) -> Stored:
 
 
 def settle(d: Driver, offset: int, count: int = 1, reason: str | None = None) -> list[int]:
-    """Returns: the offsets of the dead letters."""
+    """Returns: the offsets of the dead letters, which are rejected."""
     ended = d.machine.settle_delayed(offset, count, None if reason is None else Reason(reason), d.now_ms)
     assert ended.write is not None
     d.writes.append(ended.write)
     d.machine.complete_write(ended.write, refused_at_ms=None)
+    for letter in ended.dead_letters:
+        assert (letter.cause, letter.reason and str(letter.reason.reason)) == (REJECTED, reason)
     return [letter.first_offset for letter in ended.dead_letters]
 
 
