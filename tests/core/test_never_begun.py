@@ -7,7 +7,7 @@ from sharequeue.protocol.state import StateBatch
 from sharequeue.protocol.types import Reason, RestoredLock
 from tests.core.restored import load
 from tests.core.share_partition_driver import Driver, fetched
-from tests.core.states import StateAnnotation
+from tests.core.states import StateAnnotation, annotations
 
 FIVE = "[0-4]"
 
@@ -138,6 +138,22 @@ def test_after_a_load_a_reason_tells_that_a_worker_released_the_records() -> Non
 
 
 # Persisting, and the next leader
+
+
+def test_the_release_and_each_later_write_carry_what_is_forgiven() -> None:
+    d = fetched(FIVE, dead_letter_topic_name="dlq")
+    d.ack("0-4 Rel", begun=False)
+    d.fetch(FIVE)
+    d.ack("0 Rel")
+    d.ack("1 Acc")
+    d.ack("2 Rej")
+    d.later()
+    carried = {
+        (note.first_offset, note.delivery_count): note.forgiven
+        for write in d.writes
+        for note in annotations(write.state)
+    }
+    assert carried == {(0, 1): 1, (0, 2): 1, (2, 2): 1, (3, 2): 1}, "an accepted record needs none"
 
 
 def test_a_restored_lock_past_its_deadline_ends_the_record_by_its_attempts() -> None:
