@@ -27,14 +27,6 @@ def test_no_fetch_begins_at_new_records_while_a_gap_is_unread() -> None:
     assert begin_at_new(d.machine) == 15
 
 
-def test_no_fetch_begins_at_new_records_without_room_for_one() -> None:
-    d = fetched("[0-9]", redelivery_percent=0, partition_max_record_locks=10, partition_max_delayed_records=0)
-    d.ack("0-4 Rel")
-    assert begin_at_new(d.machine) is None
-    d.configure(partition_max_delayed_records=1)
-    assert begin_at_new(d.machine) == 10
-
-
 def test_what_is_left_of_a_new_batch_needs_no_room_for_new_records() -> None:
     """It is in the window already: the bound of what waits stops only records behind the end."""
     d = Driver(redelivery_percent=0, partition_max_record_locks=10, partition_max_delayed_records=0)

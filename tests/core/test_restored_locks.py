@@ -122,6 +122,15 @@ def test_a_hole_before_a_restored_lock_is_read() -> None:
     assert d.fetch("[0-29]") == "0-9×1, 10-14×2, 15-19×1, 25-29×1"
 
 
+def test_the_end_of_a_lock_that_is_durable_leaves_none() -> None:
+    d = Driver(hold_writes=True)
+    d.fetch("[0-4]")
+    d.later()
+    assert [lock.member_id for lock in d.machine.locks()] == [""]
+    d.finish()
+    assert d.machine.locks() == []
+
+
 def test_the_end_of_a_last_delivery_survives_a_failed_write() -> None:
     d = Driver(hold_writes=True, delivery_count_limit=1)
     d.fetch("[0-4]")

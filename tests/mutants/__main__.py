@@ -79,6 +79,7 @@ SCENARIOS = {
         "large_windows",
         "stream_window",
         "pending",
+        "settled_by_hand",
     ),
     COORDINATOR: ("state_batches", "shard", "batch_list", "rows", "shard_replay"),
     GROUP_COORDINATOR: (

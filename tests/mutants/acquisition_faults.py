@@ -171,6 +171,11 @@ MUTANTS = [
             "",
         ),
         (
+            "15 a window below the start offset bounds nothing",
+            "    if not window.span:",
+            "    if not window.runs:",
+        ),
+        (
             "15 the span has a bound of its own",
             "        or window.end_offset - window.start_offset >= config.max_span\n",
             "",
@@ -266,6 +271,11 @@ MUTANTS = [
     ),
     *gateway(
         "share_partition/bounds",
+        (
+            "a crowded window is named by the gateway's bound",
+            "return GATEWAY_RUNS if window.crowded else DELAYED_RECORDS",
+            "return DELAYED_RECORDS",
+        ),
         (
             "the lock limit is named before the bound of what waits",
             "    if left <= 0:\n        return RECORD_LOCKS\n",

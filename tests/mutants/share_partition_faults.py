@@ -210,6 +210,36 @@ MUTANTS = [
             "part.cause = LIMIT_EXCEEDED",
         ),
         (
+            "11.5 a member that leaves after its last delivery has used up the attempts",
+            "                part.cause = LIMIT_EXCEEDED\n",
+            "                part.cause = REJECTED\n",
+        ),
+        (
+            "11.5 rejected by hand is rejected",
+            "self.dead_state, REJECTED, dead_letters)",
+            "self.dead_state, LIMIT_EXCEEDED, dead_letters)",
+        ),
+        (
+            "16 a lock that is left to the next leader has its own length",
+            "                run.lock_duration_ms,\n                run.forgiven,\n            )\n            for",
+            "                self.config.record_lock_duration_ms,\n                run.forgiven,\n            )\n            for",
+        ),
+        (
+            "only a release forgives",
+            "if acknowledge_type is not AcknowledgeType.RELEASE or not self.config.forgives:\n",
+            "if not self.config.forgives:\n",
+        ),
+        (
+            "a delay of 0 is at once",
+            "        if batch.delay_ms is None and batch.begun:\n",
+            "        if not batch.delay_ms and batch.begun:\n",
+        ),
+        (
+            "a delay holds also for what was never begun",
+            "        return now_ms + batch.delay_ms if batch.delay_ms else 0\n",
+            "        return now_ms + batch.delay_ms if batch.delay_ms and batch.begun else 0\n",
+        ),
+        (
             "a delayed release waits",
             "        return now_ms + batch.delay_ms if batch.delay_ms else 0\n",
             "        return 0\n",

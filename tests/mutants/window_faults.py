@@ -72,6 +72,11 @@ MUTANTS = [
     *gateway(
         "share_partition/runs",
         (
+            "5 what is accepted carries nothing that is forgiven",
+            "forgiven = 0 if run.state in TERMINAL else run.forgiven",
+            "forgiven = run.forgiven",
+        ),
+        (
             "3 a record with a transition in progress is not acquirable",
             "return self.state is AVAILABLE and self.write is None and not self.available_at_ms",
             "return self.state is AVAILABLE and not self.available_at_ms",
