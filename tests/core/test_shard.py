@@ -291,6 +291,18 @@ def test_initialize_with_the_stored_state_writes_nothing() -> None:
     assert len(key.rows) == 2
 
 
+@pytest.mark.parametrize("start_offset", [-1, 0])
+def test_a_repeated_initialize_keeps_what_was_acknowledged_since(start_offset: int) -> None:
+    key = Shard()
+    key.init(5, start_offset)
+    key.read(3)
+    key.write(5, 3, 10, 0, [(12, 14, 2, 1)])
+    assert key.init(5, start_offset) == 0
+    assert held(key.read(3)) == (10, [(12, 14, 2, 1)])
+    assert key.init(6, start_offset) == 0
+    assert held(key.read(3)) == (start_offset, [])
+
+
 def test_sc_025_initialize_under_an_older_state_epoch_is_fenced() -> None:
     key = Shard()
     key.init(5, 10)

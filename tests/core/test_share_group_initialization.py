@@ -136,6 +136,15 @@ def test_a_refused_initialisation_is_retried_at_once() -> None:
     assert driver.heartbeat("M1", 2).assignment == {"id-t1": some(0, 1)}
 
 
+def test_only_initialised_partitions_are_assigned() -> None:
+    driver = Driver(topics={"t1": 2})
+    driver.share_coordinator = "silent"
+    driver.heartbeat("M1", 0, ["t1"])
+    assert driver.heartbeat("M2", 0, ["t1"]).assignment == {}
+    driver.apply(driver.group.initialized(driver.asked[-1]))
+    assert driver.heartbeat("M2", 0, ["t1"]).assignment == {"id-t1": some(1)}
+
+
 def test_a_topic_recreated_under_its_name_is_another_topic() -> None:
     driver = Driver(topics={"t1": 2})
     driver.heartbeat("M1", 0, ["t1"])

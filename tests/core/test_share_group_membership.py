@@ -140,6 +140,28 @@ def test_epochs_below_minus_1_and_empty_racks_are_invalid() -> None:
             driver.heartbeat("M1", epoch, ["foo"], rack_id="")
 
 
+def test_only_the_present_and_the_previous_epoch_are_accepted() -> None:
+    driver = Driver(topics={"foo": 1})
+    joined(driver, "M1")
+    epoch = settle(driver)
+    driver.heartbeat("M2", 0, ["bar"])
+    driver.heartbeat("M1", epoch)
+    for fenced in (1, epoch - 1, epoch + 2):
+        with pytest.raises(FencedMemberEpoch):
+            driver.heartbeat("M1", fenced)
+    assert driver.heartbeat("M1", epoch + 1).assignment is None
+
+
+def test_a_member_that_repeats_its_previous_epoch_gets_its_assignment() -> None:
+    """The answer with the new assignment was lost: leaving the assignment out would say that it is unchanged."""
+    driver = Driver(topics={"foo": 2})
+    driver.heartbeat("M1", 0, ["foo"])
+    lost = driver.heartbeat("M1", 2)
+    again = driver.heartbeat("M1", 2)
+    assert again == lost
+    assert again.assignment == {"id-foo": some(0, 1)}
+
+
 def test_joining_again_without_leaving_changes_nothing() -> None:
     driver = Driver(topics={"foo": 2})
     joined(driver, "M1")

@@ -36,6 +36,12 @@ def test_gi_013_altering_a_missing_topic_still_creates_the_group() -> None:
     assert (driver.group.exists, driver.group.epochs.group_epoch, driver.asked) == (True, 2, [])
 
 
+def test_gi_015_a_missing_partition_does_not_stop_the_others() -> None:
+    driver = Driver(topics={"t1": 2})
+    alter(driver, {"id-t1": {0: 5, 7: 5, -1: 5}})
+    assert driver.asked == [(Initialization("id-t1", some(0), 5, 2),)]
+
+
 def test_partitions_of_one_topic_may_be_altered_to_different_offsets() -> None:
     driver = Driver(topics={"t1": 4})
     driver.initialize({"id-t1": [0, 1]})
