@@ -205,3 +205,15 @@ def test_rn_009_a_request_that_fails_renews_nothing() -> None:
         d.ack("0-4 Ren", "20-25 Acc")
     assert d.later(20_000) == 10
     assert d.states() == "0-9 AV×1"
+
+
+@pytest.mark.parametrize("batch", ["15-17 Acc", "10-16 Acc", "16-17 Acc", "10-21 Acc", "25-29 Acc"])
+def test_acknowledging_unfetched_offsets_is_an_invalid_request(batch: str) -> None:
+    refused(fetched("[10-14]", "[18-20]", start=10), batch, error=InvalidRequest)
+
+
+@pytest.mark.parametrize("batch", ["2-4 Acc", "3-12 Acc", "9-10 Acc"])
+def test_offsets_before_the_window_are_not_held(batch: str) -> None:
+    d = Driver([(10, 14, 0, 1)], start=2)
+    d.fetch("[10-14]", at=10)
+    refused(d, batch)

@@ -127,3 +127,21 @@ def test_each_leader_finds_the_same_time_for_a_lock() -> None:
 
 def test_what_was_never_counted_is_delivered_at_once_after_a_reload() -> None:
     assert Driver([(0, 4, 0, 1)], **PLAIN).fetch("[0-4]") == "0-4×2"
+
+
+def test_at_the_limit_nothing_waits() -> None:
+    d = fetched("[0-4]", delivery_count_limit=1, **PLAIN)
+    d.ack("0-1 Rel")
+    d.later()
+    assert (delays(d), d.states()) == ([], "")
+
+
+def test_a_failed_write_whose_lock_has_ended_waits_from_the_deadline() -> None:
+    d = fetched("[0-4]", hold_writes=True, **PLAIN)
+    d.ack("0-4 Acc")
+    d.later(30_300)
+    d.finish(ok=False)
+    assert delays(d) == [(0, 4, 700)]
+    delayed = d.machine.delayed_count
+    d.later(700)
+    assert (delayed, d.fetch("[0-4]")) == (5, "0-4×2")

@@ -171,3 +171,21 @@ def test_the_start_offset_passes_a_hole_made_by_compaction() -> None:
     assert d.fetch("[12-13]", at=10) == "12-13×1"
     d.ack("3-4 Acc")
     assert d.where() == (12, 19, 14, 0)
+
+
+def test_a_log_start_behind_the_start_offset_is_ignored() -> None:
+    d = fetched("[0-9]")
+    d.ack("0-4 Acc")
+    for log_start_offset in (0, 5):
+        assert not d.machine.move_log_start(log_start_offset, d.now_ms)
+    assert d.where() == (5, 9, 10, 0)
+
+
+def test_a_release_above_the_log_start_is_acquirable_once_it_is_durable() -> None:
+    d = fetched("[0-9]", hold_writes=True)
+    d.ack("0-9 Rel")
+    d.machine.move_log_start(5, d.now_ms)
+    assert d.where()[2] == 10
+    d.finish()
+    assert d.where()[2] == 5
+    assert d.fetch("[0-9]") == "5-9×2"

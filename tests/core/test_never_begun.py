@@ -193,3 +193,26 @@ def test_a_log_start_within_a_write_leaves_the_rest_forgiven() -> None:
     d.machine.move_log_start(2, d.now_ms)
     d.finish(ok=False)
     assert attempts(d) == [(2, 4, 1, 1)]
+
+
+def test_a_failed_write_takes_the_forgiveness_back() -> None:
+    d = fetched(FIVE, hold_writes=True)
+    d.ack("0-1 Rel", begun=False)
+    d.ack("2-4 Rel", begun=False, seen=False)
+    assert attempts(d) == [(0, 1, 1, 0), (2, 4, 1, 0)]
+    d.finish(ok=False)
+    d.finish(ok=False)
+    assert attempts(d) == [(0, 1, 1, 1), (2, 4, 1, 1)]
+    assert [run.unseen for run in d.machine.runs] == [0, 0]
+
+
+def test_a_lock_carries_what_is_forgiven_to_the_next_leader() -> None:
+    d = fetched(FIVE, delivery_count_limit=2)
+    d.ack("0-4 Rel", begun=False)
+    d.fetch(FIVE)
+    (lock,) = d.machine.locks()
+    assert (lock.delivery_count, lock.forgiven) == (2, 1)
+    later = Driver(locks=[lock], delivery_count_limit=2)
+    assert attempts(later) == [(0, 4, 2, 1)]
+    later.later()
+    assert later.fetch(FIVE) == "0-4×3"

@@ -64,3 +64,11 @@ def fetch(d: Driver, offset: int, batch: int, most: int) -> list[tuple[int, ...]
     extents = [Batch(first, first + batch - 1) for first in range(begin, offset + most, batch)]
     acquisition.acquire(extents, fetch_offset=offset, max_records=most)
     return list(acquisition.acquired)
+
+
+def test_no_fetch_begins_at_new_records_without_room_for_one() -> None:
+    d = fetched("[0-9]", redelivery_percent=0, partition_max_record_locks=10, partition_max_delayed_records=0)
+    d.ack("0-4 Rel")
+    assert begin_at_new(d.machine) is None
+    d.configure(partition_max_delayed_records=1)
+    assert begin_at_new(d.machine) == 10

