@@ -1,5 +1,6 @@
 """Batches that are stored compressed: every way to write them, pages, sizes, replacements."""
 
+import asyncio
 import base64
 import json
 import random
@@ -19,6 +20,7 @@ from sharequeue_gateway.record_log.transactions.settlements import Settlement, S
 from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT
 from sharequeue_gateway.record_log.transactions.transactions import NewTransaction
 
+from sharequeue import slices
 from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.database import session
@@ -175,6 +177,33 @@ async def test_a_large_batch_is_sent_before_the_next_one_is_made() -> None:
     await store.insert(server, batches(), MIB)
     assert server.made_by_then[0] == 1
     assert server.made_by_then[-1] == 3
+
+
+async def test_other_tasks_run_between_the_batches_of_a_large_insert(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The socket takes all of them at once, because LZ4 leaves little."""
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    turn = 0
+    made: list[int] = []
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    def batches() -> Iterator[store.Row]:
+        for partition in range(8):
+            made.append(turn)
+            yield new_topic(), partition, RecordBatch.encode(0, [tail(LARGE)] * 40, 0), f"{partition:032x}"
+
+    class Server:
+        async def copy_to_table(self, *_: object, source: AsyncIterator[bytes], **__: object) -> None:
+            assert sum([len(message) async for message in source]) < MIB
+
+    others = asyncio.create_task(count())
+    await store.insert(Server(), batches(), 4 * MIB)
+    others.cancel()
+    assert len(set(made)) == len(made) == 8
 
 
 async def test_a_page_is_bounded_by_the_bytes_that_it_takes_in_memory(module_database: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, Typ
 from uuid import UUID
 
 from sharequeue.protocol.types import MAX_INT64
+from sharequeue.slices import in_slices
 from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES, kept_form
 from sharequeue_gateway.record_log.record_batch import CorruptBatch, RecordBatch
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
@@ -363,6 +364,7 @@ async def insert(connection: Connection, batches: Iterable[Row], size: int, tran
     """Insert batches, all of one transaction. `size`: about the bytes of their records.
 
     Of a large insert, each batch is made when the one before it is on its way: PostgreSQL stores that one meanwhile.
+    Other tasks run between batches.
     """
     attributes = 0 if transaction_id is None else TRANSACTIONAL
     if size >= COPIED_BYTES:
@@ -379,7 +381,7 @@ async def _binary_rows(batches: Iterable[Row], transaction_id: str | None, attri
     """Rows in the binary format of COPY, in messages that are hardly larger than MESSAGE_BYTES."""
     made = bytearray(b"PGCOPY\n\xff\r\n\0" + bytes(8))
     text = None if transaction_id is None else transaction_id.encode()
-    for topic_id, partition, batch, append_id in batches:
+    async for topic_id, partition, batch, append_id in in_slices(batches):
         ((records, size),) = await kept_forms([batch])
         made += _BEGIN.pack(11, 2, attributes) + _field(text) + _field(UUID(topic_id).bytes)
         offsets = 8, batch.base_offset, 8, batch.last_offset
