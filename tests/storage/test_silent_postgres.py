@@ -2,6 +2,8 @@
 and nothing is written twice."""
 
 import asyncio
+import base64
+import random
 from collections import Counter
 from collections.abc import Awaitable
 
@@ -136,6 +138,34 @@ async def test_a_hanging_connection_is_retried_on_another(module_database: str, 
         await proxy.deliver()
         assert await append(log, topic, ["fourth"]) == 3
         assert await read_all(log, topic) == ["first", "second", "third", "fourth"]
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["PostgreSQL closes it", "its time is over"])
+async def test_a_large_append_ends_with_its_connection_while_it_waits_for_room_in_the_socket(
+    module_database: str, closed: bool
+) -> None:
+    """Large appends take turns: all later ones would wait behind it."""
+    topic, value = new_topic(), base64.b64encode(random.Random(1).randbytes(4 << 20)).decode()
+    large = [batch_of(topic, [value], partition) for partition in range(4)]
+    async with (
+        session(module_database) as admin,
+        PostgresRecordLogs(module_database).open(deadline_s=HANG_S) as log,
+        asyncio.timeout(HANG_S),
+    ):
+        async with admin.transaction():
+            await admin.execute("LOCK TABLE log.record_batches IN EXCLUSIVE MODE")  # COPY does not read
+            with deadline(log, HANG_S if closed else DEADLINE_S):
+                first = asyncio.create_task(log.appender.append(large))
+                waits = await waiting_for_a_lock(admin, "sharequeue-gateway-log")
+                if closed:
+                    await admin.execute("SELECT pg_terminate_backend($1)", *waits)
+                    while await waiting_for_a_lock(admin, "sharequeue-gateway-log") == waits:
+                        pass  # it is not tried again yet
+                else:
+                    assert isinstance(await failed_in_time(first), RequestTimedOut)
+        result = await (first if closed else log.appender.append(large))
+        assert list(result.base_offsets) == [0] * 4
+        assert await read_all(log, topic, 3) == [value]
 
 
 async def test_an_append_that_cannot_be_looked_up_in_time_is_unknown(module_database: str) -> None:

@@ -30,6 +30,29 @@ async def locking(connection: Any, lock_timeout_ms: int) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def ends_with(connection: Any) -> AsyncIterator[None]:
+    """End a COPY with its connection: asyncpg waits on for room in a socket that is closed. Raises: LOST."""
+    loop = asyncio.get_running_loop()
+    copying = asyncio.timeout(None)
+
+    def end(_: Any) -> None:
+        with suppress(RuntimeError):  # it has ended by itself
+            copying.reschedule(loop.time())
+
+    connection.add_termination_listener(end)
+    try:
+        async with copying:
+            yield
+    except Exception as fault:  # asyncpg may still write to the socket
+        if copying.expired():
+            raise asyncpg.ConnectionDoesNotExistError("the connection was closed within a COPY") from fault
+        raise
+    finally:
+        with suppress(asyncpg.InterfaceError):  # a terminated connection has left the pool
+            connection.remove_termination_listener(end)
+
+
+@asynccontextmanager
 async def in_turn(
     until: float, turns: Iterable[asyncio.Lock | asyncio.Semaphore], late: Callable[[TimeoutError], Exception]
 ) -> AsyncIterator[None]:

@@ -26,7 +26,7 @@ from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.repeats import APPEND
 from sharequeue.service.postgres_faults import FAULTS, LOST
 from sharequeue_gateway.record_log import key_store, store, time_lines
-from sharequeue_gateway.record_log.connections import in_turn, locking
+from sharequeue_gateway.record_log.connections import ends_with, in_turn, locking
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.key_store import NO_KEY, NewKey
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
@@ -336,7 +336,8 @@ class LockedAppend:
                 yield *place, batch, append_id
 
         size = sum([sum(map(len, append.tails)) for append in appends])
-        await store.insert(connection, encoded(), size, appends[0].transaction_id)
+        async with ends_with(connection):
+            await store.insert(connection, encoded(), size, appends[0].transaction_id)
         for place in places:  # if the append fails, only this reports the earlier appends of other gateways
             start, end, _, _, stable = bounds[place]
             waited_for = self._known.cache.log_end_offset(place) >= 0

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from sharequeue_gateway.record_log.connections import ends_with
 from sharequeue_gateway.record_log.store import NOW_MS, Connection
 
 SLOTS: Final = 16
@@ -74,12 +75,13 @@ async def look(connection: Connection, topic_id: str) -> tuple[int, Sizes, bool]
 
 
 async def insert(connection: Connection, topic_id: str, rows: Sequence[Row]) -> None:
-    await connection.copy_records_to_table(
-        "scheduled_records",
-        schema_name="log",
-        columns=["schedule_id", "topic_id", "partition", "deliver_at_ms", "key_digest", "bytes", "tail"],
-        records=[(row[0], topic_id, *row[1:4], len(row.tail), row.tail) for row in rows],
-    )
+    async with ends_with(connection):
+        await connection.copy_records_to_table(
+            "scheduled_records",
+            schema_name="log",
+            columns=["schedule_id", "topic_id", "partition", "deliver_at_ms", "key_digest", "bytes", "tail"],
+            records=[(row[0], topic_id, *row[1:4], len(row.tail), row.tail) for row in rows],
+        )
 
 
 async def count(connection: Connection, changes: Mapping[str, Sizes]) -> None:
