@@ -38,7 +38,7 @@ class Followed:
         self.ends: tuple[int, int, int] | None = None
         """Log start, high watermark and last stable offset; None: not heard yet under this leader epoch."""
         self.own = 0
-        """The appends of this process in a row. The end of a short rest does not end the row."""
+        """The appends of this process in a row, since its rest began. The end of a rest does not end the row."""
         self.rest: asyncio.TimerHandle | None = None
         self.under_way = False
         """Whether it rests for an append that was begun. If that fails, those behind it make the rest no longer."""
@@ -217,6 +217,7 @@ class Following:
         elif followed.own < IN_A_ROW:
             return
         else:
+            followed.own = 0  # a rest of few appends costs more Fetches than it spares
             self._remove(followed.place)
         followed.rest = asyncio.get_running_loop().call_later(most_s, self._begin, followed)
 

@@ -208,19 +208,29 @@ def test_a_rest_ends_by_itself(kafka: Brokers, database: str) -> None:
     run(play())
 
 
-def test_a_rest_begins_again_with_the_next_own_append(kafka: Brokers, database: str) -> None:
+@pytest.mark.usefixtures("long_rests")
+def test_a_rest_of_several_appends_begins_again_with_the_next_one(kafka: Brokers, database: str) -> None:
     async def play() -> None:
         name, place = await topic_of(kafka)
         async with open_log(kafka, database) as log, foreign(kafka) as producer:
             end = await rest(log, place)
-            followed = log.reads.following._followed[place]
-            followed.wake()  # as the end of its time does
-            await append(log, place, end)
+            found = log.reads.following
+            followed = found._followed[place]
+            await append(log, place, *range(end, end + following.IN_A_ROW))
+            found._begin(followed)  # as the end of its time does
+            await append(log, place, 0)
             assert followed.rest is not None
+            found._begin(followed)
+            await append(log, place, 0)
+            assert followed.rest is None, "a rest of few appends costs more Fetches than it spares"
+            await rest(log, place)
+            await append(log, place, 0)
             await producer.send_and_wait(name, b'"foreign"')
-            await append(log, place, end + 2)
+            await append(log, place, 0)
             assert followed.own == 0, "another client appends, too"
-            await rest(log, place, end + 3)
+            await rest(log, place)
+            await append(log, place, *range(following.IN_A_ROW))
+            found._begin(followed)
             async for _ in Every(0.01, at_once=True):
                 if followed.own == 0:  # nobody appends
                     break
