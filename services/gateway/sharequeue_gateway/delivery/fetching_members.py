@@ -6,6 +6,7 @@ not noted: each of its fetches has another one.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final
@@ -24,11 +25,11 @@ Name = tuple[str, str]
 
 
 class FetchingMembers:
-    """By group and member. `seen`: `now_s` at the time of the last call. `hosts`: where the last fetch or stream
-    came from. A call writes its entries itself."""
+    """`seen`: by group and member, `now_s` at the time of the last call. `hosts`: where the last fetch or stream came
+    from. A call writes its entries itself."""
 
     def __init__(self) -> None:
-        self.seen: Final[dict[Name, float]] = {}
+        self.seen: Final[defaultdict[str, dict[str, float]]] = defaultdict(dict)
         self.hosts: Final[dict[Name, tuple[str, int] | None]] = {}
         self.now_s = time.monotonic()
 
@@ -40,17 +41,24 @@ class FetchingMembers:
             tick = (tick + 1) % TICKS_PER_SWEEP
             if tick:
                 continue
-            self._forget([name for name, seen_s in self.seen.items() if seen_s < self.now_s - SEEN_S])
-            if len(self.seen) > MOST_SEEN:  # names that are new with each fetch: nobody reads so many
-                self._forget(list(self.seen))
+            least_s = self.now_s - SEEN_S
+            if (
+                sum(map(len, self.seen.values())) > MOST_SEEN
+            ):  # names that are new with each fetch: nobody reads so many
+                least_s = self.now_s + TICK_S
+            for group_id, members in list(self.seen.items()):
+                self._forget(group_id, [member_id for member_id, seen_s in members.items() if seen_s < least_s])
 
-    def _forget(self, names: Iterable[Name]) -> None:
-        for name in names:
-            del self.seen[name]
-            self.hosts.pop(name, None)
+    def _forget(self, group_id: str, member_ids: Iterable[str]) -> None:
+        members = self.seen[group_id]
+        for member_id in member_ids:
+            del members[member_id]
+            self.hosts.pop((group_id, member_id), None)
+        if not members:
+            del self.seen[group_id]
 
     def forget_group(self, group_id: str) -> None:
-        self._forget([name for name in self.seen if name[0] == group_id])
+        self._forget(group_id, list(self.seen[group_id]))
 
     def count(self) -> Mapping[str, int]:
         """By group, how many members were seen in the last minute."""
@@ -58,24 +66,25 @@ class FetchingMembers:
 
     def numbers(self) -> dict[str, list[int]]:
         """By group, a number of each member that was seen in the last minute: the same one at each gateway."""
-        found: dict[str, list[int]] = {}
-        for (group_id, member_id), seen_s in self.seen.items():
-            if seen_s >= self.now_s - SEEN_S:
-                found.setdefault(group_id, []).append(crc32(member_id.encode()))
-        return found
+        least_s = self.now_s - SEEN_S
+        found = {
+            group_id: [crc32(member_id.encode()) for member_id, seen_s in members.items() if seen_s >= least_s]
+            for group_id, members in self.seen.items()
+        }
+        return {group_id: numbers for group_id, numbers in found.items() if numbers}
 
     def of_groups(self, group_ids: Collection[str]) -> dict[str, list[FetchingMember]]:
         """By group, the members that were seen in the last minute: at most 1,000, those that called last first."""
-        found: dict[str, list[FetchingMember]] = {group_id: [] for group_id in group_ids}
-        for name, seen_s in self.seen.items():
-            if name[0] in found and seen_s >= self.now_s - SEEN_S:
-                host = self.hosts.get(name)
-                ago_s = max(0, int(self.now_s - seen_s))
-                member = FetchingMember(
-                    member_id=name[1], seconds_ago=ago_s, client_host=None if host is None else host[0]
-                )
-                found[name[0]].append(member)
-        return {group_id: latest(members) for group_id, members in found.items()}
+        found = {}
+        for group_id in group_ids:
+            members = []
+            for member_id, seen_s in self.seen.get(group_id, {}).items():
+                if seen_s >= self.now_s - SEEN_S:
+                    host = self.hosts.get((group_id, member_id))
+                    ago_s, client_host = max(0, int(self.now_s - seen_s)), None if host is None else host[0]
+                    members.append(FetchingMember(member_id=member_id, seconds_ago=ago_s, client_host=client_host))
+            found[group_id] = latest(members)
+        return found
 
 
 def latest(members: Iterable[FetchingMember]) -> list[FetchingMember]:

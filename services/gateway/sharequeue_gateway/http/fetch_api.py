@@ -76,8 +76,9 @@ class FetchApi:
         if request.member_id is None:
             request.member_id = str(uuid.uuid4())
         else:
-            name, members = (call.path["group"], request.member_id), self.members
-            members.seen[name], members.hosts[name] = members.now_s, call.exchange.connection.peer
+            members, group_id = self.members, call.path["group"]
+            members.seen[group_id][request.member_id] = members.now_s
+            members.hosts[group_id, request.member_id] = call.exchange.connection.peer
         if request.share_session_epoch is not None:
             return await self._fetch_in_session(call, request, request.member_id)
         group_id = call.path["group"]

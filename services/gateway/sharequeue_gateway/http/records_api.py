@@ -45,7 +45,7 @@ class RecordsApi:
         group_id = call.path["group"]
         if group_id not in self._metadata.configs:
             checked_group_id(group_id)
-        self._members.seen[group_id, request.member_id] = self._members.now_s
+        self._members.seen[group_id][request.member_id] = self._members.now_s
         if request.produce:
             return await self._settle.acknowledge_and_produce(call)
         if request.share_session_epoch is not None:

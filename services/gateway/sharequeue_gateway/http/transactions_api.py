@@ -98,7 +98,7 @@ class TransactionsApi:
         owner = self._owners.of(call.caller.principal).patterns
         ended = _ended(await self._commits.commit(transaction_id, wanted, request.note, request.parts, owner))
         for entry in wanted:
-            self._members.seen[entry.group_id, entry.member_id] = self._members.now_s
+            self._members.seen[entry.group_id][entry.member_id] = self._members.now_s
         return ended
 
     async def abort_transaction(self, call: Call) -> messages.EndedTransaction:

@@ -283,7 +283,7 @@ class Stream:
             await self._learn()
         pause_s = 0.0
         while not self.window.room and not waiting.over:
-            self._shared.members.seen[self.group_id, self.member_id] = self._shared.members.now_s
+            self._shared.members.seen[self.group_id][self.member_id] = self._shared.members.now_s
             waiting.woken = False
             held = self._held(self.window.all_ranges(), max_wait_ms=MAX_WAIT_MS)
             await self._shared.held.until_less(waiting, self.group_id, held)
@@ -307,7 +307,7 @@ class Stream:
         partitions = self._partitions()  # of this moment: from the fetch on, a topic that grows wakes it
         if not partitions:
             return Closed(shared.metadata.missing(self.topics[0], 0))
-        shared.members.seen[self.group_id, self.member_id] = shared.members.now_s
+        shared.members.seen[self.group_id][self.member_id] = shared.members.now_s
         waiting.woken = False
         waiting.open_again()
         asked, self._new_id = self._asked(), False
