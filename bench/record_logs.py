@@ -32,7 +32,7 @@ class Run(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What one run does. `consumers`: 0: records are produced alone. `records`: of a full run.
+    """The settings of one run. `consumers`: with 0 the run only produces. `records`: how many a full run has.
 
     `together`: each acknowledgement goes with the next fetch.
     """

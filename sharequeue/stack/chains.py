@@ -1,4 +1,4 @@
-"""The chains of migrations, one for each schema: what is known of them without the libraries that run them."""
+"""The chains of migrations, one for each schema. Nothing here loads the libraries that run them."""
 
 from pathlib import Path
 from typing import Final

@@ -85,7 +85,7 @@ class Side(Protocol):
 
 
 class Sides(NamedTuple):
-    """What a player plays on."""
+    """Kafka and sharequeue, as one player calls them."""
 
     kafka: Side
     sharequeue: Side

@@ -1,4 +1,4 @@
-"""Samples, and the hours that they are added to: what happened is added up, and what was there is that of the last."""
+"""Samples, and the hours that they are added to: counts add up, and a level is that of the last sample."""
 
 from sharequeue_gateway.record_log import sample_store
 from sharequeue_gateway.record_log.database import LogDatabase

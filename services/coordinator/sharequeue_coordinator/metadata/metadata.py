@@ -131,8 +131,10 @@ class Metadata:
         return await self._query(function, *arguments)
 
     async def change(self, function: Any, *arguments: Any) -> Any:
-        """Run a function of a store in a transaction under the fence. Raises: what it does; StorageError: its outcome
-        may be unknown."""
+        """Run a function of a store in a transaction under the fence.
+
+        Raises: the function's errors; StorageError: its outcome may be unknown.
+        """
         changed = await self._query(store.fenced, await self.lead(), function, *arguments)
         self.look()
         return changed

@@ -42,10 +42,8 @@ class FetchingMembers:
             if tick:
                 continue
             least_s = self.now_s - SEEN_S
-            if (
-                sum(map(len, self.seen.values())) > MOST_SEEN
-            ):  # names that are new with each fetch: nobody reads so many
-                least_s = self.now_s + TICK_S
+            if sum(map(len, self.seen.values())) > MOST_SEEN:
+                least_s = self.now_s + TICK_S  # names that are new with each fetch: nobody reads so many
             for group_id, members in list(self.seen.items()):
                 self._forget(group_id, [member_id for member_id, seen_s in members.items() if seen_s < least_s])
 
