@@ -6,8 +6,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-import msgspec
-
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import KAFKA_CODES, CoordinatorLoadInProgress, NotCoordinator
@@ -18,6 +16,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import CALL, Tries
 from sharequeue_http.calling.caller import SHORTEST_ATTEMPT_S
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.codec import decoder_of
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 
 MOST_ASKED: Final = 2000
@@ -26,8 +25,6 @@ ELSEWHERE: Final = frozenset(KAFKA_CODES[error.error] for error in (CoordinatorL
 """Answered by an instance that is not the owner, before it did anything."""
 
 MIXED_UP: Final = "the share coordinator answered for other share-partitions than it was asked for"
-
-_decode_write: Final = msgspec.json.Decoder(messages.WriteBatchResponse).decode
 
 
 class Entry(NamedTuple):
@@ -124,7 +121,7 @@ class ShareStateClient(CoordinatorClient):
 
             key = first() if self._others else first
             body = await self.exchange(apis.WRITE_STATE_BATCH, request, key=key, deadline_s=deadline_s)
-            results = _results(request, _decode_write(body))
+            results = _results(request, body)
             for result in results:
                 if result.error_code in ELSEWHERE:
                     self._start_learning()
@@ -133,7 +130,7 @@ class ShareStateClient(CoordinatorClient):
         async def send(key: str | None, part: Sequence[Entry], seconds: float) -> list[messages.PartitionStateResult]:
             cut = messages.WriteBatchRequest(groups=_groups(part))
             body = await self.exchange(apis.WRITE_STATE_BATCH, cut, key=key, deadline_s=seconds)
-            return _results(cut, _decode_write(body))
+            return _results(cut, body)
 
         return await self._split(_entries(request), send, deadline_s, repeat=False)
 
@@ -215,13 +212,16 @@ def _failed(partition: int, error: ApiError) -> messages.PartitionStateResult:
     return messages.PartitionStateResult(partition=partition, error_code=error_code, error_message=error.detail)
 
 
-def _results(
-    request: messages.WriteBatchRequest, answer: messages.WriteBatchResponse
-) -> list[messages.PartitionStateResult]:
+def _results(request: messages.WriteBatchRequest, body: bytes) -> list[messages.PartitionStateResult]:
     """The results of an answer, which must be about exactly the share-partitions of its request, in their order.
 
-    Raises: ApiError, not definite: it is about others, so nothing is known of those of the request.
+    Raises: ApiError, not definite: it is about others, or it has another form, so nothing is known of those of the
+    request.
     """
+    try:
+        answer: messages.WriteBatchResponse = decoder_of(messages.WriteBatchResponse).decode(body)
+    except ValueError as fault:
+        raise ApiError(f"the share coordinator's answer cannot be read: {fault}") from None
     if [group.group_id for group in request.groups] != [group.group_id for group in answer.groups]:
         raise ApiError(MIXED_UP)
     results: list[messages.PartitionStateResult] = []

@@ -2,8 +2,11 @@
 
 import asyncio
 
+import msgspec
+
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
+from sharequeue.protocol.errors import KAFKA_CODES
 from sharequeue.protocol.messages.cluster import ShardOwner, ShardsResponse
 from sharequeue.protocol.messages.share_state import (
     GroupState,
@@ -17,6 +20,7 @@ from sharequeue.protocol.messages.share_state import (
 )
 from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey
+from sharequeue_http.forms.errors import CoordinatorNotAvailable
 from tests.shell.coordinator_wire import CoordinatorWire
 
 SHARDS = 2
@@ -48,6 +52,32 @@ def test_a_repeated_write_goes_to_the_owner_that_took_over_during_the_call() -> 
             lost.set_result(None)
             await second.answer(apis.WRITE_STATE_BATCH, WRITTEN)
             assert [result.error_code for result in await writing] == [0]
+            await client.close()
+
+    asyncio.run(work())
+
+
+def test_an_answer_that_cannot_be_read_leaves_the_writes_of_the_other_owner_durable() -> None:
+    async def work() -> None:
+        async with CoordinatorWire().listening() as one, CoordinatorWire().listening() as other:
+            wires = (one, other)
+            shards = [ShardOwner(shard=n, node_id=f"{n}", url=wires[n].url, owner_epoch=1) for n in range(SHARDS)]
+            one.shards = other.shards = ShardsResponse(shards=shards, count=SHARDS)
+            client = ShareStateClient(one.url, deadline_s=20)
+            await client.learn()
+            of_shard = {shard_of(share_key(SharePartitionKey("g", "id-1", n)), SHARDS): n for n in range(20)}
+            states = [PartitionState(partition=of_shard[n]) for n in range(SHARDS)]
+            topics = [TopicState(topic_id="id-1", partitions=states)]
+            writing = client.write_batch(WriteBatchRequest(groups=[GroupState(group_id="g", topics=topics)]))
+            task = asyncio.create_task(writing)
+            done = PartitionStateResult(partition=of_shard[0], error_code=0, error_message=None)
+            results = [TopicStateResult(topic_id="id-1", partitions=[done])]
+            await one.answer(
+                apis.WRITE_STATE_BATCH, WriteBatchResponse(groups=[GroupStateResult(group_id="g", results=results)])
+            )
+            await other.answer(apis.WRITE_STATE_BATCH, msgspec.Raw(b'{"groups":[{'))
+            unknown = KAFKA_CODES[CoordinatorNotAvailable.error]
+            assert [result.error_code for result in await task] == [0, unknown]
             await client.close()
 
     asyncio.run(work())

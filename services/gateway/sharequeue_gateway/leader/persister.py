@@ -285,7 +285,6 @@ class Persister:
         for pending in gathered:
             by_led.setdefault(pending.led, []).append(pending)
         remaining_s = max(pending.deadline for pending in gathered) - time.monotonic()
-        failure: ApiError
         try:
             results = await self._share_coordinator.write_batch(
                 WriteBatchRequest(groups=[_group_state(led, writes) for led, writes in by_led.items()]),
@@ -296,9 +295,6 @@ class Persister:
                 return self._unanswered(url, gathered, error)
             log.warning("state write failed", extra=fields(writes=len(gathered), cause=error.detail))
             failure = error if error.definite or isinstance(error, UnexpectedAnswer) else RequestTimedOut(error.detail)
-        except (IndexError, ValueError) as fault:
-            log.exception("the answer to a state write cannot be read")
-            failure = ApiError(f"the share coordinator's answer cannot be read: {fault}")
         else:
             left: list[PendingWrite] = []
             for writes, result in zip(by_led.values(), results, strict=True):
