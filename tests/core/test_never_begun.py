@@ -206,6 +206,17 @@ def test_a_failed_write_takes_the_forgiveness_back() -> None:
     assert [run.unseen for run in d.machine.runs] == [0, 0]
 
 
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_lock_carries_no_forgiveness_that_may_be_refused(seen: bool) -> None:
+    """All locks are written while the release is under way; it is refused, and its leader is killed."""
+    d = fetched(FIVE, hold_writes=True)
+    d.ack("0-4 Rel", begun=False, seen=seen)
+    (lock,) = d.machine.locks()
+    d.finish(ok=False)
+    assert d.machine.locks() == [lock]
+    assert attempts(Driver(locks=[lock])) == attempts(d) == [(0, 4, 1, 1)]
+
+
 def test_a_lock_carries_what_is_forgiven_to_the_next_leader() -> None:
     d = fetched(FIVE, delivery_count_limit=2)
     d.ack("0-4 Rel", begun=False)

@@ -45,8 +45,8 @@ MUTANTS = [
         ),
         (
             "the next leader learns the length of a lock",
-            "                run.lock_duration_ms,\n                run.forgiven,\n",
-            "                0,\n                run.forgiven,\n",
+            "                run.lock_duration_ms,\n                run.forgiven - ",
+            "                0,\n                run.forgiven - ",
         ),
         (
             "backoff: the next leader learns the wait of an ended lock",
@@ -90,8 +90,8 @@ MUTANTS = [
         ),
         (
             "begun: the next leader learns what is forgiven",
-            "                run.lock_duration_ms,\n                run.forgiven,\n",
-            "                run.lock_duration_ms,\n",
+            "run.forgiven - (run.forgiving != NOT_FORGIVEN),",
+            "0,",
         ),
         (
             "throttle: a lock that ends does not count as a release",

@@ -221,8 +221,13 @@ MUTANTS = [
         ),
         (
             "16 a lock that is left to the next leader has its own length",
-            "                run.lock_duration_ms,\n                run.forgiven,\n            )\n            for",
-            "                self.config.record_lock_duration_ms,\n                run.forgiven,\n            )\n            for",
+            "                run.lock_duration_ms,\n                run.forgiven - ",
+            "                self.config.record_lock_duration_ms,\n                run.forgiven - ",
+        ),
+        (
+            "a lock carries no forgiveness that may be refused",
+            "run.forgiven - (run.forgiving != NOT_FORGIVEN),",
+            "run.forgiven,",
         ),
         (
             "only a release forgives",

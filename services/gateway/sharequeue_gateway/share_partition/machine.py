@@ -449,7 +449,7 @@ class SharePartition(PendingRecords):
                 run.delivery_count,
                 run.lock_expires_at_ms or run.available_at_ms,
                 run.lock_duration_ms,
-                run.forgiven,
+                run.forgiven - (run.forgiving != NOT_FORGIVEN),  # the write may be refused, and has it otherwise
             )
             for run in self.runs
             if run.delivery_count and not run.durable
