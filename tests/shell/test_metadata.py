@@ -25,6 +25,7 @@ from sharequeue.protocol.messages.cluster import (
 from sharequeue.protocol.messages.topics import Topic
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError
 from tests.shell.coordinator_wire import CoordinatorWire
 
 LIMIT = "share.delivery.count.limit"
@@ -94,6 +95,23 @@ async def know_config(coordinator: CoordinatorWire, metadata: Metadata) -> None:
 
 def stored(config: dict[str, str]) -> InitializeSharePartitionsResponse:
     return InitializeSharePartitionsResponse(config=config)
+
+
+def test_a_group_coordinator_is_asked_only_where_a_produce_may_create_a_topic() -> None:
+    async def work(coordinator: CoordinatorWire, metadata: Metadata) -> None:
+        none = DescribeTopicsResponse(topics=[])
+        asking = asyncio.create_task(metadata.would_create("orders"))
+        await coordinator.answer(apis.DESCRIBE_TOPICS, none)
+        assert await asking
+        coordinator.away = True
+        with pytest.raises(ApiError):
+            await metadata.would_create("orders")
+        assert not await metadata.would_create("no topic")
+        client = CoordinatorClient(coordinator.url, "group", deadline_s=1)
+        assert not await Metadata(client, kafka_defaults=False, auto_create_topics=False).would_create("orders")
+        await client.close()
+
+    run(work, follow=False)
 
 
 # Changes that cannot be applied at first

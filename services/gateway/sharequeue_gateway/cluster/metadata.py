@@ -216,12 +216,12 @@ class Metadata:
 
     async def would_create(self, name: str) -> bool:
         """Return whether a produce would create the topic. Raises: ApiError: the group coordinator is away."""
+        if not self._auto_create_topics or topic_name_fault(name):
+            return False
         try:
             await self.topic(name)
         except UnknownTopicOrPartition:
-            return self._auto_create_topics
-        except InvalidTopic:
-            pass
+            return True
         return False
 
     async def create(self, name: str, config: Mapping[str, str]) -> KnownTopic:
