@@ -1,8 +1,9 @@
 """Keys and rights in schema `groups`: every statement that reads or changes them.
 
 Two callers have these functions: the group coordinator, in a transaction of its fence, and `sharequeue keys` and
-`sharequeue acls` with `--database-url`. A function that changes something expects a transaction. It raises the revision
-first, so that changes come one after another, and every gateway learns of each.
+`sharequeue acls` with `--database-url`. A function that changes something expects a transaction. It locks the revision
+first, so that changes come one after another. It raises the revision if it has changed something: then every gateway
+reads all keys and rights again.
 The text of a key is in its answer alone: what is stored is a digest. All times are PostgreSQL's.
 """
 
@@ -54,13 +55,16 @@ async def describe_access(connection: Connection) -> messages.AccessResponse:
 
 
 async def _begin_change(connection: Connection) -> int:
-    """Wait for other changes, and keep later ones waiting until the commit, of which every gateway learns.
-
-    Returns: the time in milliseconds.
-    """
-    await connection.execute("SELECT groups.note_access()")
+    """Wait for other changes, and keep later ones waiting until the commit. Returns: the time in milliseconds."""
+    await connection.execute("SELECT FROM groups.access_revision FOR UPDATE")
     now_ms: int = await connection.fetchval(f"SELECT {_NOW_MS}")
     return now_ms
+
+
+async def _note(connection: Connection, changed: object) -> None:
+    """Raise the revision if something has changed. Every gateway learns of it after the commit."""
+    if changed:
+        await connection.execute("SELECT groups.note_access()")
 
 
 # Keys
@@ -119,6 +123,7 @@ async def _insert_key(
         "DELETE FROM groups.access_keys WHERE least(expires_at_ms, revoked_at_ms) < $1 AND NOT from_environment",
         now_ms - KEPT_MS,
     )
+    await _note(connection, described)
     return described
 
 
@@ -152,6 +157,7 @@ async def revoke_key(connection: Connection, key_id: str) -> messages.KeyDescrip
     )
     if row is None:
         raise ResourceNotFound(f"no key has the id {key_id}")
+    await _note(connection, row["revoked_at_ms"] == now_ms)
     return messages.KeyDescription(**row)
 
 
@@ -163,6 +169,7 @@ async def revoke_keys(connection: Connection, request: messages.RevokeKeysReques
         request.made_before_ms,
         now_ms,
     )
+    await _note(connection, rows)
     return messages.RevokedKeys(revoked_count=len(rows))
 
 
@@ -187,7 +194,7 @@ async def list_keys(connection: Connection, query: messages.ListKeysQuery) -> me
 
 async def note_key_uses(connection: Connection, request: messages.KeyUsesRequest) -> Empty:
     """Note when keys were used last. A time is never lowered, and never lies in the future. Gateways need not learn."""
-    await connection.execute("SELECT FROM groups.access_revision FOR UPDATE")
+    await _begin_change(connection)
     await connection.execute(
         f"""UPDATE groups.access_keys SET last_used_at_ms = greatest(last_used_at_ms, least(used.at_ms, {_NOW_MS}))
             FROM unnest($1::text[], $2::bigint[]) AS used(id, at_ms) WHERE key_id = used.id""",
@@ -217,6 +224,7 @@ async def add_acls(connection: Connection, request: messages.AddAclsRequest) -> 
     )
     if added and await connection.fetchval("SELECT count(*) FROM groups.acls") > MAX_RIGHTS:
         raise Throttled(f"there may be {MAX_RIGHTS} rights: remove some, or give one for the beginning of many names")
+    await _note(connection, added)
     return messages.AclList(acls=wanted)
 
 
@@ -234,6 +242,7 @@ async def remove_acls(connection: Connection, query: messages.ListAclsQuery) -> 
         raise InvalidRequest("name at least one member of the rights to remove")
     await _begin_change(connection)
     rows = await connection.fetch(f"DELETE FROM groups.acls WHERE {_FITS} RETURNING {_RIGHT}", *members)
+    await _note(connection, rows)
     return messages.AclList(acls=sorted((messages.Acl(**row) for row in rows), key=msgspec.structs.astuple))
 
 
