@@ -263,9 +263,18 @@ def _check(acl: messages.Acl) -> None:
 # The calls
 
 ACTS: Final[Mapping[Api, Callable[..., Awaitable[Any]]]] = {
-    row: globals()[name.lower()] for name, row in vars(apis).items() if isinstance(row, Api)
+    apis.CREATE_KEY: create_key,
+    apis.LIST_KEYS: list_keys,
+    apis.ROTATE_KEY: rotate_key,
+    apis.REVOKE_KEY: revoke_key,
+    apis.REVOKE_KEYS: revoke_keys,
+    apis.ADD_ACLS: add_acls,
+    apis.LIST_ACLS: list_acls,
+    apis.REMOVE_ACLS: remove_acls,
+    apis.DESCRIBE_ACCESS: describe_access,
+    apis.NOTE_KEY_USES: note_key_uses,
 }
-"""Each call, and the function named as its row. It takes what the path names and then the request."""
+"""Each call, and its function, which takes what the path names and then the request."""
 
 
 def act(connection: Connection, api: Api, path: Mapping[str, str], request: Any) -> Awaitable[Any]:
