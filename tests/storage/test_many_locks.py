@@ -1,12 +1,13 @@
 """Thousands of locks of one share-partition in Redis, and a Redis that was emptied."""
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 from sharequeue_gateway.cluster.redis_client import RedisKeys
-from sharequeue_gateway.locks.lock_calls import MOST_FIELDS
+from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, LockWrite
 from sharequeue_gateway.locks.lock_writer import round_trips
 
 from sharequeue.protocol.types import RestoredLock
@@ -71,6 +72,42 @@ async def test_a_redis_that_was_emptied_unseen_gets_all_locks_again(own_redis: r
                 found = await locks_of(next_leader, key) or []
             assert sorted(found) == restored(HELD)
         assert not lock_timers.degraded
+
+
+@pytest.mark.parametrize("outage", [False, True], ids=["emptied", "away"])
+async def test_a_write_of_all_locks_lets_other_tasks_run_and_overtakes_none_of_their_writes(
+    own_redis: redis_server.Redis, monkeypatch: pytest.MonkeyPatch, outage: bool
+) -> None:
+    monkeypatch.setattr("sharequeue.slices.SLICE_S", -1.0)
+    first, last = new_key(), new_key()
+    acquired: list[bool] = []
+
+    def all_locks() -> Iterator[LockWrite]:
+        def acquire() -> None:
+            lock_timers.write(lock_write(last, singles(0, 1)))
+            acquired.append(True)
+
+        asyncio.get_running_loop().call_soon(acquire)
+        yield lock_write(first, HELD, whole=True)
+        assert acquired, "between two share-partitions"
+        yield lock_write(last, HELD, whole=True)
+
+    async with timers(own_redis.url) as lock_timers, Redis.from_url(own_redis.url) as admin:
+        assert await lock_timers.write(lock_write(first, HELD))
+        await until(lambda: lock_timers._marked)
+        lock_timers.all_locks = all_locks
+        if outage:
+            own_redis.stop()
+            await until(lambda: lock_timers.degraded)
+            own_redis.start()
+        else:
+            await admin.flushall()
+        found: list[RestoredLock] | None = None
+        while found != restored(HELD):
+            await asyncio.sleep(0.05)
+            found = await locks_of(lock_timers, last)
+        assert await locks_of(lock_timers, first) == restored(HELD)
+        assert acquired == [True]
 
 
 async def test_locks_of_several_share_partitions_are_read_together(redis_url: str) -> None:

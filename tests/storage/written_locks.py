@@ -1,7 +1,7 @@
 """Acquisition locks as tests write them to Redis and read them back, and the lock store that does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from sharequeue_gateway.cluster.redis_client import RedisKeys, redis_client
@@ -39,9 +39,9 @@ def restored(entries: Entries) -> list[RestoredLock]:
 class HeardStore(LockStore):
     """A lock store that asks the test for `all_locks`."""
 
-    all_locks: Callable[[], list[LockWrite]] = staticmethod(list)
+    all_locks: Callable[[], Iterable[LockWrite]] = staticmethod(list)
 
-    def led_locks(self) -> list[LockWrite]:
+    def led_locks(self) -> Iterable[LockWrite]:
         return self.all_locks()
 
 

@@ -8,6 +8,7 @@ their runs are bounded.
     `idle_ms`                       to a fetch alone, and a fetch loads, so no delay ends late
 """
 
+from collections.abc import Iterator
 from itertools import count
 from typing import Final
 
@@ -40,10 +41,11 @@ async def sweep(leader: Leader, kept_locks: KeptLocks) -> None:
             kept_locks.drop_ended()
 
 
-def all_locks(leader: Leader, kept_locks: KeptLocks) -> list[LockWrite]:
-    """All locks that this gateway knows, to write back when Redis lost them."""
-    own = [led for led in leader.all() if led.machine.runs or led.lock_entries]
-    return [led.all_locks() for led in (*own, *kept_locks.for_others())]
+def all_locks(leader: Leader, kept_locks: KeptLocks) -> Iterator[LockWrite]:
+    """All locks that this gateway knows, to write back when Redis lost them. Each write has the locks of its turn."""
+    for led in (*leader.all(), *kept_locks.for_others()):
+        if led.machine.runs or led.lock_entries:
+            yield led.all_locks()
 
 
 async def bound_runs(led_index: LedIndex, most: int) -> None:

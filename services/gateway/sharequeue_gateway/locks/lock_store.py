@@ -5,7 +5,7 @@ when a lock ends.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +14,7 @@ from redis.exceptions import NoScriptError
 
 from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 from sharequeue.repeats import REDIS_REFUSES, REDIS_SILENT, Every
-from sharequeue.slices import Slices
+from sharequeue.slices import Slices, in_slices
 from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
 from sharequeue_gateway.cluster.redis_faults import SILENT
 from sharequeue_gateway.locks import scripts
@@ -124,18 +124,22 @@ class LockStore(LockWriter):
             return LOOK_S
         return (REDIS_SILENT if self.trouble == SILENT else REDIS_REFUSES).pause_s
 
-    async def watch(self, led_locks: Callable[[], list[LockWrite]]) -> None:
+    async def watch(self, led_locks: Callable[[], Iterable[LockWrite]]) -> None:
         """Notice that Redis has lost its data; while degraded, probe until Redis is back. Runs until it is cancelled.
 
         Args:
-            led_locks: all locks of this gateway, to be written again.
+            led_locks: all locks of this gateway, to be written again; an iterator may make each write when it is due.
         """
         async for _ in Every(self._pause_s):
             if self.degraded:
                 await self._recover(led_locks)
                 continue
-            if self._incomplete:
-                self._write_again(led_locks())
+            if self._incomplete:  # Redis was restarted and has lost its data, and no call of this gateway failed
+                self._incomplete = False
+                count = await self._write_all(led_locks())
+                log.warning(
+                    "Redis has lost its data; all locks are written again", extra=fields(share_partitions=count)
+                )
             await self._guard(self._look_at_mark())
 
     async def _look_at_mark(self) -> None:
@@ -147,21 +151,21 @@ class LockStore(LockWriter):
         """The command that leaves a mark. It is answered with the earlier mark, which Redis loses with its data."""
         return ["SET", self._mark, 1, "PX", MARK_TTL_MS, "GET"]
 
-    def _write_again(self, locks: Sequence[LockWrite]) -> None:
-        """Redis was restarted and has lost its data, and no call of this gateway failed: write all locks again."""
-        self._incomplete = False
-        for write in locks:
+    async def _write_all(self, locks: Iterable[LockWrite]) -> int:
+        """Write all locks, in slices: no write that comes between two slices is overtaken. Returns: how many writes."""
+        count = 0
+        async for write in in_slices(locks):
             self.write(write)
-        log.warning("Redis has lost its data; all locks are written again", extra=fields(share_partitions=len(locks)))
+            count += 1
+        return count
 
-    async def _recover(self, led_locks: Callable[[], list[LockWrite]]) -> None:
+    async def _recover(self, led_locks: Callable[[], Iterable[LockWrite]]) -> None:
         """Write back every lock, including those that are acquired at this time. Only then is Redis used again."""
         try:
             await in_time(self._probe(), WRITE_BACK_TIMEOUT_S)
             self._incomplete = False
-            locks = led_locks()
             self._while_writing_back = []
-            await self._write_back(locks)
+            count = await self._write_all(led_locks())
             while self._while_writing_back:
                 taken, self._while_writing_back = self._while_writing_back, []
                 await self._write_back(taken)
@@ -173,7 +177,7 @@ class LockStore(LockWriter):
             self._while_writing_back = None
         self._turn(degraded=False)
         heed_cancellation()
-        log.info("Redis is back", extra=fields(share_partitions=len(locks)))
+        log.info("Redis is back", extra=fields(share_partitions=count))
 
     async def _write_back(self, writes: Sequence[LockWrite]) -> None:
         """Raises: the errors of LOST."""
