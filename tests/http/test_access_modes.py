@@ -110,6 +110,12 @@ def test_a_gateway_that_reads_no_keys_serves_any(gateway: Gateway, name: str) ->
     assert "authentication" not in told
 
 
+def test_two_authorizations_are_refused_where_no_keys_are_read_too(gateway: Gateway) -> None:
+    header = ("Authorization", "Basic of-a-proxy")
+    good(gateway.http.get("/v1/topics", headers=[header]))
+    problem(gateway.http.get("/v1/topics", headers=[header, header]), 400, "INVALID_REQUEST", 42)
+
+
 def test_keys_outlive_crashes(stack: Stack, access: Access) -> None:
     key, other = access.key("User:crash"), access.key("User:crash")
     for crashes in ("group coordinator", "gateway"):
