@@ -136,7 +136,9 @@ class Shelter:
         listed = "\n".join(sorted(f"{file} {file.hash} {file.size}" for file in files))
         copy = HOME / f"wheel-{hashlib.sha256(listed.encode()).hexdigest()[:16]}"
         with _changing_home():
-            if not copy.exists():
+            if not _is_whole(copy, installed, files):
+                if copy.exists():
+                    _discard(copy)
                 partial = copy.with_name(f"{copy.name}.partial")
                 shutil.rmtree(partial, ignore_errors=True)
                 _copy(installed, files, partial)
@@ -257,6 +259,13 @@ def _can_enter(path: Path, user: str) -> bool:
 def _is_run(file: metadata.PackagePath) -> bool:
     """Return whether a program of the wheel may need this file: not Python, not a header, not added by pip."""
     return file.suffix not in NOT_RUN and ".." not in file.parts and not file.parts[0].endswith(".dist-info")
+
+
+def _is_whole(copy: Path, root: Path, files: Sequence[metadata.PackagePath]) -> bool:
+    """Return whether a copy has each file in its size: a full disk or a person may have damaged it."""
+    with contextlib.suppress(OSError):
+        return all((copy / file).stat().st_size == (root / file).stat().st_size for file in files)
+    return False
 
 
 def _copy(root: Path, files: Sequence[metadata.PackagePath], copy: Path) -> None:

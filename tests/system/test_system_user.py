@@ -175,6 +175,18 @@ if ROOT:
         assert Shelter(STRANGER).programs(POSTGRES, PROGRAMS) == copy
         assert (copy / "mark").exists()
 
+    @pytest.mark.parametrize("size", [None, 0], ids=["missing", "empty"])
+    def test_a_damaged_copy_is_replaced(home: Path, private: Path, size: int | None) -> None:
+        copy = Shelter(STRANGER).programs(POSTGRES, PROGRAMS)
+        whole = (copy / PROGRAMS[0]).read_bytes()
+        if size is None:
+            (copy / PROGRAMS[0]).unlink()
+        else:
+            os.truncate(copy / PROGRAMS[0], size)
+        assert Shelter(STRANGER).programs(POSTGRES, PROGRAMS) == copy
+        assert (copy / PROGRAMS[0]).read_bytes() == whole
+        assert left(home) == {copy.name}
+
     def test_the_next_start_removes_leftovers_of_a_killed_program(home: Path, tmp_path: Path) -> None:
         code = (
             "import sys; from pathlib import Path; from sharequeue.stack import postgres, system_user\n"
