@@ -126,7 +126,8 @@ class Run:
     async def run(self) -> None:
         """Raises: AssertionError: the cluster did not finish in time; any error that ended a client."""
         await self._prepare()
-        producers = [asyncio.create_task(each.run()) for each in (*self._producers, *self._transactional)]
+        each_producer: list[Producer | TransactionalProducer] = [*self._producers, *self._transactional]
+        producers = [asyncio.create_task(producer.run()) for producer in each_producer]
         reading = asyncio.create_task(self._reader.run())
         consumers = [asyncio.create_task(consumer.run()) for consumer in self._consumers]
         resetting = asyncio.create_task(self._reset_now_and_then())
@@ -138,7 +139,7 @@ class Run:
             await self.meanwhile()
             if not self.history.in_kafka:
                 await self._both_outcomes()
-            for producer in (*self._producers, *self._transactional):
+            for producer in each_producer:
                 producer.stopping = True
             await asyncio.gather(*producers, resetting)
             reading.cancel()
@@ -159,9 +160,10 @@ class Run:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            askers = [client._gateways for client in (*self._producers, *self._consumers)]
-            askers += [self._reader.gateways, *(producer.gateways for producer in self._transactional)]
-            for asker in (self._gateways, *askers):
+            askers = [self._gateways, self._reader.gateways, *(consumer._gateways for consumer in self._consumers)]
+            askers += [producer._gateways for producer in self._producers]
+            askers += [producer.gateways for producer in self._transactional]
+            for asker in askers:
                 await asker.close()
 
     async def _wait(self) -> None:
@@ -198,9 +200,9 @@ class Run:
         """Wait until no group lags behind, as long as some group comes nearer."""
         until_s, least = time.monotonic() + FINISH_S, float("inf")
         while True:
-            for consumer in consumers:
-                if consumer.done():
-                    consumer.result()
+            for task in consumers:
+                if task.done():
+                    task.result()
             lags = [await self._lags(group) for group in GROUPS]
             left = sum(lag for of_group in lags for lag in of_group.values())
             if not left:

@@ -103,10 +103,10 @@ class HistoryWriter:
         status = next((word for word in words.plain if word in STATUSES), "applied")
         delay_ms = int(words.named["delay"]) if "delay" in words.named else None
         member, *range_ = words.range_()
-        where = (TOPIC, words.partition, *range_, tuple(types.split("+")), "gateway-1", status)
-        result = STATUSES.get(status, 0), delay_ms, "unbegun" not in words.plain
-        group = words.named.get("of", GROUP)
-        self.history.acknowledged.append(Acknowledge(self.span(), group, member, *where, *result))
+        where = (words.named.get("of", GROUP), member, TOPIC, words.partition, *range_)
+        result = tuple(types.split("+")), "gateway-1", status, STATUSES.get(status, 0), delay_ms
+        begun = "unbegun" not in words.plain
+        self.history.acknowledged.append(Acknowledge._make([self.span(), *where, *result, begun]))
 
     def finish(self, words: Words) -> None:
         """Fetch and accept a range in the named groups, else in one of each isolation level."""

@@ -32,8 +32,9 @@ class Office:
         await self.gateways.until_answered("PATCH", f"/v1/share-groups/{GROUP}/config", {"config": SETTINGS})
 
     async def close(self) -> None:
-        for each in (self, self.customer, *self.clerks, self.auditor):
-            await each.gateways.close()
+        of_clerks = [clerk.gateways for clerk in self.clerks]
+        for gateways in (self.gateways, self.customer.gateways, *of_clerks, self.auditor.gateways):
+            await gateways.close()
 
     async def in_both_ways(self) -> None:
         """Let them go on until orders were booked in both ways: a busy machine takes longer."""

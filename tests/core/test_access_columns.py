@@ -120,7 +120,7 @@ NEEDS: dict[str, list[tuple[bytes | None, set[tuple[Operation, ResourceType, str
         for name in ("createKey", "rotateKey", "revokeKey", "revokeKeys", "addAcls", "removeAcls")
     },
 }
-QUERIES = {
+QUERIES: dict[str, list[tuple[str | None, set[tuple[Operation, ResourceType, str]]]]] = {
     "streamRecords": [("b,c", {(READ, G, "g"), (READ, T, "b"), (READ, T, "c")})],
     "listInFlightRecords": [(None, {(DESCRIBE, G, "g")}), ("b", {(DESCRIBE, G, "g"), (DESCRIBE, T, "b")})],
     "listSamples": [(None, {(DESCRIBE, C, CLUSTER_NAME)}), ("b", {(DESCRIBE, T, "b")})],

@@ -334,7 +334,8 @@ def test_a_share_partition_that_was_unloaded_leaves_the_index_and_ends_the_waits
 def test_fetches_of_a_topic_and_of_its_partition_are_woken_in_the_order_of_arrival() -> None:
     _, led, sought = indexed(Driver())
     waiters = [Sleeper() for _ in range(4)]
-    for waiter, place in zip(waiters, [sought, led, sought, led], strict=True):
+    places: list[Any] = [sought, led, sought, led]
+    for waiter, place in zip(waiters, places, strict=True):
         place.add_waiter(waiter)
     for number in range(4):
         led.wake()
@@ -377,7 +378,8 @@ def test_whole_topics_are_divided_like_a_list_of_their_share_partitions(partitio
         index.add(LedSharePartition(SharePartitionKey("g", "t", partition), "orders", driver.machine, driver.now_ms))
     sought = sought_of(index, partitions)
     expected = list(parts_of(sought.ready(driver.now_ms), None, 1 << 20))
-    topic, found = cast(Any, sought.topics[0]), []
+    topic = cast(Any, sought.topics[0])
+    found: list[Any] = []
     topic.members = CountedLooks(topic.members)
     for leds, *rest in parts_in_turn(sought, driver.now_ms, 1 << 20):
         if not found:

@@ -16,6 +16,7 @@ from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue.repeats import Every
 from sharequeue_http.forms.errors import TooLarge
 from sharequeue_kafka import following, requests
+from sharequeue_kafka.batches import read_batches
 from sharequeue_kafka.cluster import KafkaCluster, Place
 from sharequeue_kafka.errors import KafkaError
 from sharequeue_kafka.producing import Appended
@@ -43,7 +44,6 @@ def database(new_database: Callable[[], str]) -> str:
 def came_back(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The first offsets of the batches that Kafka sent, or some of them."""
     firsts: list[int] = []
-    read_batches = reading.read_batches
 
     def counted(*arguments: Any) -> Any:
         for batch in read_batches(*arguments):

@@ -74,7 +74,7 @@ def wheel_of(distribution: metadata.Distribution, folder: Path) -> None:
     name = canonicalize_name(distribution.name).replace("-", "_")
     with zipfile.ZipFile(folder / f"{name}-{distribution.version}-py3-none-any.whl", "w") as wheel:
         for file in distribution.files or ():
-            if ".." not in file.parts and file.suffix != ".pyc" and file.locate().is_file():
+            if ".." not in file.parts and file.suffix != ".pyc" and Path(file.locate()).is_file():
                 wheel.write(str(file.locate()), file.as_posix())
 
 

@@ -308,7 +308,7 @@ def test_a_batch_read_leaves_no_thread_behind(stack: Stack, gateway: Gateway, na
     """Spark's worker processes outlive their tasks, so the thread would renew until they end."""
     produce(gateway, name, 10)
     reader = GroupBatchReader(options_of(stack, name, accept="read", parallelism=1), SCHEMA)
-    reading = reader.read(reader.partitions()[0])
+    reading: Any = reader.read(reader.partitions()[0])
     next(reading)
     assert renewals()
     if whole:

@@ -101,7 +101,7 @@ def test_delays_reach_a_topic_and_parquet_once(
     ]
     fields = ("flight", "airline", "origin", "minutes", "visibility")
     assert Counter(tuple(value[field] for field in fields) for value in records) == expected
-    rows = pipeline.spark.read.parquet(str(pipeline.directory / "example" / "delays")).select(*fields).collect()
-    assert Counter(tuple(row) for row in rows) == expected
+    table = pipeline.spark.read.parquet(str(pipeline.directory / "example" / "delays")).select(*fields)
+    assert Counter(tuple(row) for row in table.collect()) == expected
     assert settled(gateway, f"{name}-delays", name)
     assert settled(gateway, f"{name}-archive", f"{name}-delays")

@@ -3,13 +3,12 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sharequeue_http import distribution
 from sharequeue_http.distribution import Histogram
 
 
 def test_the_highest_value_of_two_windows_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1000.0
-    monkeypatch.setattr(distribution.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr("sharequeue_http.distribution.time.monotonic", lambda: now_s)
     latencies = Histogram("test_seconds", "A test.", (1, 2), registry=CollectorRegistry())
     assert latencies.highest() == 0
     for value in (0.5, 3, 1):

@@ -91,10 +91,9 @@ def test_a_report_of_a_group_waits_for_the_states_of_what_was_answered(report: s
         leader = Leader(APPLIED)
         commits = commits_of(gateway, leader)
         await commits.append([Wanted("g", "m", [ACCEPT])], (), None)
-        groups = GroupsApi(*7 * [nowhere], commits)
-        groups._tokens = tokens
+        groups = GroupsApi(*[nowhere] * 6, _tokens=tokens, _commits=commits)
         asked = Call(nowhere, {"group": "g"}, b"", ListOffsetsQuery(), "request-1")
-        in_flight = InFlightApi(*6 * [nowhere], commits, tokens)
+        in_flight = InFlightApi(*[nowhere] * 6, _commits=commits, _tokens=tokens)
         look = (
             groups.list_share_group_offsets(asked) if report == "offsets" else in_flight.list_of("g", InFlightQuery())
         )

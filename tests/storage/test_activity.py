@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import pytest
 from sharequeue_gateway.leader.reports import activity as activity_module
-from sharequeue_gateway.leader.reports.activity import HOUR_MS, Activity
+from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.record_log import activity_store
 from sharequeue_gateway.record_log.activity_store import ActivityTotal
 from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.store import HOUR_MS
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import StorageError

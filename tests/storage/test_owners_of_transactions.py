@@ -229,7 +229,7 @@ async def test_lists_show_own_ones_and_those_of_known_ids(database_url: str) -> 
 
         async def names(state: str, owner: str) -> set[str]:
             query = ListTransactionsQuery(state=state)  # type: ignore[arg-type]
-            some = list_store.list_open if state == "open" else list_store.list_ended
+            some: Any = list_store.list_open if state == "open" else list_store.list_ended
             page, _ = await log.database.query(some, query, None, owner)
             return {name for name, its_id in its.items() if its_id in {each.transaction_id for each in page}}
 

@@ -282,7 +282,7 @@ class TransactionsModel(RuleBasedStateMachine):
     async def _trim(self, gateway: int, partition: int, before: int) -> None:
         await self.log(gateway).delete_records(self.topic, {partition: before})
         async with session(self.stores.database_url) as connection:
-            for stage, _ in purging.STAGES[:4] * 2:
+            for stage, _ in [*purging.STAGES[:4]] * 2:
                 await stage(connection, 1000, 0)
 
     # Readers

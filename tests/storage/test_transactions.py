@@ -429,7 +429,7 @@ async def test_a_sweep_sees_what_is_open_and_ends_are_counted_once(database_url:
     )
     async with session(database_url) as admin, opened(database_url, transactions=options) as log:
         await log.transactions.sweep()
-        assert log.transactions.open_now == (0, None, None, 0, 0)
+        assert tuple(log.transactions.open_now) == (0, None, None, 0, 0)
         oldest = await begin(log, transactional_id="billing")
         committed, empty, past, ended_empty = [await begin(log) for _ in range(4)]
         for transaction in (oldest, committed, past):
