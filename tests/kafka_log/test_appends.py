@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sharequeue_gateway.kafka_log import intent_store, once
 from sharequeue_gateway.kafka_log.log import KafkaRecordLog
+from sharequeue_gateway.record_log.locked_append import answer_of
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 
 from sharequeue.protocol.errors import StorageError
@@ -248,9 +249,10 @@ def test_the_sweep_settles_what_was_left_open(kafka: Brokers, database: str, mon
             _, (place,) = await new_topic(cluster)
             await cut_off_at("commit", one, place, monkeypatch)
             async for _ in Every(0.05):
-                if await one.appender.first_answer(key_of(place, "commit")) is not None:
+                if (first := await one.database.query(answer_of, key_of(place, "commit"))) is not None:
                     break
-            assert await one.appender.first_answer(key_of(place, "commit")) == b'{"offset":0}'
+            assert first is not None
+            assert first.answer == b'{"offset":0}'
             assert await one.database.query(intent_store.find_old, 0, 9) == []
 
     run(play())
@@ -274,7 +276,7 @@ def test_a_part_that_is_refused_refuses_the_other_parts_and_no_other_append(kafk
             assert isinstance(refused, TooLarge)
             assert isinstance(made, AppendResult)
             assert isinstance(also, AppendResult)
-            assert await log.appender.first_answer(key_of(places[0], "bad")) is None
+            assert await log.database.query(answer_of, key_of(places[0], "bad")) is None
             assert [len(await read(cluster, place, committed=True)) for place in places] == [6, 2]
             assert await log.database.query(intent_store.find_old, 0, 9) == []
             await slots.close()

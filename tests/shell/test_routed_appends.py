@@ -35,7 +35,7 @@ class Other:
         sent = msgspec.json.encode(request)
         return await self.routed.append_here(msgspec.json.decode(sent, type=AppendHereRequest))
 
-    async def append(self, appends: list[PartitionAppend], key: IdempotencyKey, *, here: bool) -> AppendResult:
+    async def append(self, appends: list[PartitionAppend], key: IdempotencyKey) -> AppendResult:
         self.appended.append((appends, key))
         return AppendResult([7], key.answer([7]))
 
@@ -45,7 +45,7 @@ def test_the_whole_key_crosses_how_long_it_is_known_too(lasting: bool) -> None:
     other, node = Other(), Node("other", "http://other:1")
     append = PartitionAppend(TOPIC, 3, [b',"timestamp_ms":1,"key":null,"value":1}'], 1)
     key = IdempotencyKey("User:a", "/p", TOPIC, "k", b"f", lambda _: b"", lasting, plain=True)
-    asyncio.run(other.routed.append(node, append, key))
+    asyncio.run(other.routed._append_at(node, append, key))
     (((appended,), crossed),) = other.appended
     assert appended == append
     assert crossed._replace(answer=key.answer) == key

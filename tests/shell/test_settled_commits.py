@@ -58,7 +58,7 @@ class Leader:
 
 def commits_of(gateway: Parts, leader: Any) -> SettledCommits:
     gateway.metadata.by_name["orders"] = ORDERS
-    return SettledCommits(Settler(Routing(gateway.cluster), leader, leader, gateway.metadata), leader, leader)
+    return SettledCommits(Settler(Routing(gateway.cluster), leader, leader, gateway.metadata), leader)
 
 
 def test_a_commit_is_answered_before_the_state_has_it_and_a_look_at_the_offsets_waits(

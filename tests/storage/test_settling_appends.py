@@ -75,7 +75,9 @@ async def test_an_append_to_one_partition_is_one_statement(database: str, keyed:
         assert await unapplied(log, transaction_id) == 1
         assert await read_all(log, topic) == ["a", "b", "result"]
         if key is not None:
-            assert await log.appender.first_answer(key) == b"[2]"
+            first = await log.transactions.first_answer(key)
+            assert first is not None
+            assert first.answer == b"[2]"
 
 
 @pytest.mark.parametrize("in_the_way", ["an append of another gateway", "the key", "a record of the transaction"])
@@ -120,7 +122,7 @@ async def test_a_transaction_that_is_over_settles_and_appends_nothing(database: 
             await settle(log, transaction_id, topic, key=key_of(topic, "k", b"1"))
         assert await unapplied(log, transaction_id) == 0
         assert await read_all(log, topic) == ["a", "b"]
-        assert await log.appender.first_answer(key_of(topic, "k", b"1")) is None
+        assert await log.transactions.first_answer(key_of(topic, "k", b"1")) is None
 
 
 @pytest.mark.parametrize("keyed", [False, True])

@@ -290,7 +290,7 @@ class Gateway:
         self.acknowledger = RoutedAcknowledger(routing, self.local_acknowledger, metadata)
         self.holder = Holder(leader, metadata, clock)
         settler = Settler(routing, self.holder, self.pending, metadata)
-        self.commits = SettledCommits(settler, self.record_log.transactions, self.record_log.appender)
+        self.commits = SettledCommits(settler, self.record_log.transactions)
         self.routed = RoutedFetch(routing, self.fetcher, repeated, routed_held, self.acknowledger, clock)
         self.streams = Streams(
             Shared(self.routed, routed_held, repeated, metadata, self.members, clock),
@@ -475,7 +475,9 @@ class Gateway:
             metadata, leader, self.fetches, members, sessions, streams, self.lock_timers, readers, cluster.leads
         )
         at_work = GroupsAtWork(query, cluster, record_log, leader, dead_letters, members, clock)
-        producer = Producer(metadata, record_log.appender, transactions, clock, depth)
+        appender = record_log.appender
+        routed = appender if record_log.kind == "kafka" else self.appends  # in Kafka appends do not collide
+        producer = Producer(metadata, cluster, appender, routed, transactions, clock, depth)
         arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, depth)
         settle = SettleApi(commits, producer, metadata, admission, owners)
         rules = UniqueRules(record_log.unique, states)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -10,9 +11,8 @@ from sharequeue_gateway.kafka_log.faults import append_error
 from sharequeue_gateway.kafka_log.intents import Intent, Kind, far_offsets, with_offsets
 from sharequeue_gateway.kafka_log.new_records import new_records
 from sharequeue_gateway.kafka_log.once import AppendOnce, Wanted
-from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.locked_append import answer_of, keep_answer, lock_of
-from sharequeue_gateway.record_log.log import AppendResult, Elsewhere, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.store import Connection
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_kafka.cluster import KafkaCluster, Place
@@ -52,24 +52,16 @@ class KafkaAppends:
 
     def __init__(
         self,
-        database: LogDatabase,
         cluster: KafkaCluster,
         once: AppendOnce,
         sent: Callable[[Place, bytes, list[PartitionAppend]], Heard],
         deadline_s: float,
     ) -> None:
-        self._database = database
         self._once = once
         self._producer = IdempotentProducer(cluster, int(deadline_s * 1000), sent)
-        self.elsewhere: Elsewhere | None = None
-        """Nothing asks it: appends of several gateways to one partition do not collide in Kafka."""
 
     async def append(
-        self,
-        appends: Sequence[PartitionAppend],
-        idempotency_key: IdempotencyKey | None = None,
-        *,
-        here: bool = False,
+        self, appends: Sequence[PartitionAppend], idempotency_key: IdempotencyKey | None = None
     ) -> AppendResult:
         """As `Appends.append`. Without a key each partition is appended to by itself: if one fails, others may have
         the records, and the error is not definite."""
@@ -96,22 +88,13 @@ class KafkaAppends:
     async def _keyed(self, appends: Sequence[PartitionAppend], key: IdempotencyKey) -> AppendResult:
         answer = key.answer(far_offsets(len(appends)))
         outcome = msgspec.json.encode((*key[:5], answer, key.lasting))
-
-        async def check(connection: Connection) -> AppendResult | None:
-            return await _answer_of(connection, key)
-
-        wanted = Wanted(lock_of(key), appends, Kind.KEYED, outcome, check)
+        wanted = Wanted(lock_of(key), appends, Kind.KEYED, outcome, partial(_answer_of, key=key))
         done = await self._once.append(wanted)
         if done.found is not None:
             first: AppendResult = done.found
             return first
         _known(AppendResult(done.base_offsets, None))
         return AppendResult(done.base_offsets, key.answer(done.base_offsets))
-
-    async def first_answer(self, key: IdempotencyKey) -> bytes | None:
-        """As `Appends.first_answer`."""
-        found = await self._database.query(_answer_of, key)
-        return None if found is None else found.answer
 
     async def close(self) -> None:
         await self._producer.close()

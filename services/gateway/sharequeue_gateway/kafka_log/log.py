@@ -99,7 +99,7 @@ class KafkaRecordLog:
         """The log starts that moved since the last `apply_retention`."""
         finish = {Kind.KEYED: keep_keyed, Kind.LETTERS: note_letters, Kind.REDRIVEN: note_letters}
         self.once: Final = AppendOnce(database, cluster, name, finish, self.reads.appended, DEADLINE_S)
-        self.appender: Final = KafkaAppends(database, cluster, self.once, self.reads.sent, 0.75 * DEADLINE_S)
+        self.appender: Final = KafkaAppends(cluster, self.once, self.reads.sent, 0.75 * DEADLINE_S)
         self.dead_letters: Final = KafkaDeadLetters(database, self.once)
         self._to_look_at: set[TopicIdPartition] = set()
         self._look: asyncio.Task[None] | None = None

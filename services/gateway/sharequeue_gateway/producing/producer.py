@@ -16,6 +16,7 @@ from sharequeue.clock import Clock
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.messages.records import PartitionLeader, ProduceRecord
 from sharequeue.protocol.types import MAX_IDEMPOTENCY_KEY_LENGTH, MAX_IDEMPOTENCY_RETENTION_MS
+from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.producing.partitioner import key_hashes
 from sharequeue_gateway.producing.record_keys import base64_bytes, is_null, key_bytes
@@ -59,7 +60,10 @@ class Producer:
     """Appends the records of produce requests."""
 
     _metadata: Metadata
+    _cluster: Cluster
     _appender: Appends
+    _routed: Appends
+    """Appends while there are several gateways."""
     _transactions: PostgresTransactions
     _clock: Clock
     _max_value_depth: int
@@ -108,7 +112,8 @@ class Producer:
         """Append the records of a request, and make its answer. Raises: as `produce`."""
         try:
             if transaction_id is None:
-                result = await self._appender.append(prepared.appends, key)
+                appender = self._appender if self._cluster.alone else self._routed
+                result = await appender.append(prepared.appends, key)
             else:
                 result = await self._transactions.append(transaction_id, prepared.appends, key, owner)
         except UnknownTopicOrPartition:

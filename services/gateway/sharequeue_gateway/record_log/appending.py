@@ -14,10 +14,6 @@ An append to one partition with an idempotency key gathers too, and its commit k
 used, that append alone takes the slow path, which waits for the lock or finds the first answer; those behind it in its
 partition are in the next commit.
 
-With several gateways, such an append goes to the gateway that should append to the partition (`log.Elsewhere`), always
-under a key: its own, or one that this gateway makes. If no answer comes, this gateway appends under the same key. So
-the records are appended once, even if the other gateway was paused and continues later.
-
 An append waits for its turn until the deadline at most; then its own deadline begins. If its turn does not come, it has
 certainly not happened.
 """
@@ -45,16 +41,15 @@ from sharequeue_gateway.record_log.locked_append import (
     AppendRequest,
     LockedAppend,
     Within,
-    answer_of,
     lock_of,
     new_key,
     not_in_time,
 )
-from sharequeue_gateway.record_log.log import AppendResult, Elsewhere, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.reading.cache import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
-from sharequeue_http.forms.errors import ApiError, InvalidRequest
+from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
@@ -63,12 +58,6 @@ AT_ONCE: Final = 512
 """The most appends of one commit."""
 MOST_KEYS: Final = 128
 """The most of them with an idempotency key. Each key is locked until the commit, as each partition is."""
-
-
-ELSEWHERE_BYTES: Final = 256 * 1024
-"""A larger append goes to no other gateway: the way there costs more than a collision."""
-PATH: Final = "append"
-"""The path in the key that a gateway makes for an append. No request has it."""
 
 
 class WaitingAppend(msgspec.Struct, frozen=True, eq=False):
@@ -109,26 +98,18 @@ class Appender:
     """How many further commits are not done by a request itself."""
     _connection: Any = field(init=False, default=None)
     _tasks: set[asyncio.Task[Any]] = field(init=False, default_factory=set)
-    elsewhere: Elsewhere | None = field(init=False, default=None)
-    """None: no other gateway appends."""
 
     async def append(
         self,
         appends: Sequence[PartitionAppend],
         idempotency_key: IdempotencyKey | None = None,
         within: Within | None = None,
-        *,
-        here: bool = False,
     ) -> AppendResult:
         """As `Appends.append`. `within`: the transaction that the append takes part in."""
         size = sum([sum(map(len, append.tails)) for append in appends])
         number = self._database.time_line.number
         request = AppendRequest(appends, idempotency_key, store.new_append_id(), size, number, within)
         if len(appends) == 1 and (within is None or (idempotency_key is None and within.gathers)):
-            if self.elsewhere is not None and within is None and not here:
-                result = await self._append_elsewhere(self.elsewhere, request)
-                if result is not None:
-                    return result
             done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
             turn_by = time.monotonic() + self._deadline_s
             alone = not (self._busy or self._in_company or self._gathered)
@@ -143,37 +124,6 @@ class Appender:
                 self._wake.set()
             return await done
         return await asyncio.shield(background.start(self._tasks, self._locked_append.append(request)))
-
-    async def _append_elsewhere(self, elsewhere: Elsewhere, request: AppendRequest) -> AppendResult | None:
-        """Append at the gateway that should, or under the same key here. Returns: None: it is to be appended here, and
-        surely was not appended there."""
-        (append,), key = request.appends, request.key
-        if request.size > ELSEWHERE_BYTES or append.for_group is not None or (key is not None and not key.plain):
-            return None
-        node = elsewhere.node_of((append.topic_id, append.partition))
-        if node is None:
-            return None
-        made = key or IdempotencyKey("", PATH, append.topic_id, request.append_id, b"", lambda _: b"")
-        try:
-            return await elsewhere.append(node, append, made)
-        except ApiError as unanswered:
-            if unanswered.definite:
-                return None
-        appending = self._locked_append.append(msgspec.structs.replace(request, key=made))
-        try:
-            result = await asyncio.shield(background.start(self._tasks, appending))
-        except ApiError as error:  # it knows nothing of the try at the other gateway
-            error.definite = error.definite and isinstance(error, InvalidRequest)
-            raise
-        return result if key is not None else AppendResult(result.base_offsets, None)
-
-    async def first_answer(self, key: IdempotencyKey) -> bytes | None:
-        """As `Appends.first_answer`."""
-        found = await self._database.query(answer_of, key)
-        if found is None:
-            return None
-        await self._database.query(store.wait_for_standby)
-        return found.answer
 
     async def run(self) -> None:
         """Commit gathered appends. Never returns."""

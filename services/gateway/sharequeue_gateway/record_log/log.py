@@ -88,36 +88,13 @@ class AppendResult(msgspec.Struct, frozen=True):
     """`answer`: the answer that is stored with the idempotency key, if there is a key.
 
     `repeated`: an earlier request with the key appended the records, and this one nothing.
-    `node`: the other gateway that appended them.
+    `node`: the other gateway that appended them, a `cluster.generation.Node`.
     """
 
     base_offsets: Sequence[int]
     answer: bytes | None
     repeated: bool = False
-    node: "AppendingNode | None" = None
-
-
-class AppendingNode(Protocol):
-    """Another gateway."""
-
-    @property
-    def node_id(self) -> str: ...
-    @property
-    def url(self) -> str: ...
-
-
-class Elsewhere(Protocol):
-    """Names the gateway that should append to a partition. It is a hint: gateways that append to one partition at the
-    same time collide, which costs time and nothing else."""
-
-    def node_of(self, place: TopicIdPartition) -> AppendingNode | None:
-        """The gateway that should append to a partition; None: this one."""
-
-    async def append(self, node: Any, append: PartitionAppend, key: IdempotencyKey) -> AppendResult:
-        """Have that gateway append under a key. The result has an `answer` if an earlier request had the key.
-
-        Raises: ApiError: it did not append; or, not definite, it may have.
-        """
+    node: Any = None
 
 
 Batch = TypeVar("Batch", bound=StoredBatch)
@@ -219,26 +196,17 @@ class Removed(NamedTuple):
 
 
 class Appends(Protocol):
-    """Appends records. `elsewhere`: None: no other gateway appends."""
-
-    elsewhere: Elsewhere | None
+    """Appends records."""
 
     async def append(
-        self,
-        appends: Sequence[PartitionAppend],
-        idempotency_key: IdempotencyKey | None = None,
-        *,
-        here: bool = False,
+        self, appends: Sequence[PartitionAppend], idempotency_key: IdempotencyKey | None = None
     ) -> AppendResult:
         """Append to all the partitions or to none; the records are durable when it returns.
 
-        `here`: another gateway has passed the append on. Returns: the base offset of each append.
+        Returns: the base offset of each append.
         Raises: UnknownTopicOrPartition: the topic is deleted; InvalidRequest (422): the key belongs to another request;
             StorageError; RequestTimedOut: the records may have been appended.
         """
-
-    async def first_answer(self, key: IdempotencyKey) -> bytes | None:
-        """The answer that is stored with a key; None: the key is new. Raises: as `append`."""
 
 
 class RecordLog(Protocol):

@@ -5,12 +5,16 @@ the fetches that wait for it are there. Without groups it is the one that sweeps
 no lease and no epoch, PostgreSQL decides about each append, and any gateway may append at any time. So a gateway
 appends to a partition itself until it has read its groups. It reads those of partitions in use again every second. A
 gateway that does not answer gets no append for a while.
+
+Such an append always has a key: its own, or one that this gateway makes. If no answer comes, this gateway appends under
+the same key. So the records are appended once, even if the other gateway was paused and continues later.
 """
 
 import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +34,8 @@ from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.producing.producer import produced_body
 from sharequeue_gateway.record_log.log import AppendResult, Appends, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.removing.readers import Readers
-from sharequeue_http.forms.errors import ApiError
+from sharequeue_gateway.record_log.store import new_append_id
+from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
@@ -42,11 +47,15 @@ MOST_REMEMBERED: Final = 20_000
 ANSWER_S: Final = 1.0
 """The time that another gateway has to append."""
 AVOIDED_S: Final = 5.0
+MOST_BYTES: Final = 256 * 1024
+"""A larger append goes to no other gateway: the way there costs more than a collision."""
+PATH: Final = "append"
+"""The path in the key that a gateway makes for an append. No request has it."""
 
 
 @dataclass(eq=False)
 class RoutedAppends:
-    """The `Elsewhere` of a gateway's appender, and what it does for the others. `run` must be running."""
+    """Appends at the gateways that should, and here what other gateways send. `run` must be running."""
 
     _cluster: Cluster
     _metadata: Metadata
@@ -62,13 +71,45 @@ class RoutedAppends:
         self._look_now = asyncio.Event()
         self._avoided_until: dict[Node, float] = {}
 
-    def node_of(self, place: TopicIdPartition) -> Node | None:
+    async def append(
+        self, appends: Sequence[PartitionAppend], idempotency_key: IdempotencyKey | None = None
+    ) -> AppendResult:
+        """As `Appends.append`."""
+        node = self._node_of(appends, idempotency_key)
+        if node is None:
+            return await self._appender.append(appends, idempotency_key)
+        (append,) = appends
+        key = idempotency_key or IdempotencyKey("", PATH, append.topic_id, new_append_id(), b"", lambda _: b"")
+        try:
+            return await self._append_at(node, append, key)
+        except ApiError as unanswered:
+            if unanswered.definite:
+                return await self._appender.append(appends, idempotency_key)
+        try:
+            result = await self._appender.append(appends, key)
+        except ApiError as error:  # the appender knows nothing of the try at the other gateway
+            error.definite = error.definite and isinstance(error, InvalidRequest)
+            raise
+        return AppendResult(result.base_offsets, None) if idempotency_key is None else result
+
+    def _node_of(self, appends: Sequence[PartitionAppend], key: IdempotencyKey | None) -> Node | None:
+        """The other gateway that should append; None: this one, or another one could not answer or would be held up."""
+        append, *others = appends
+        if others or append.for_group is not None or (key is not None and not key.plain):
+            return None
+        if sum(map(len, append.tails)) > MOST_BYTES:
+            return None
+        place = append.topic_id, append.partition
         self._used.add(place)
         if place not in self._looked_at:
             self._look_now.set()
         return self._looked_at.get(place)
 
-    async def append(self, node: Node, append: PartitionAppend, key: IdempotencyKey) -> AppendResult:
+    async def _append_at(self, node: Node, append: PartitionAppend, key: IdempotencyKey) -> AppendResult:
+        """Append at another gateway. The result has an `answer` if an earlier request had the key.
+
+        Raises: ApiError: it did not append; or, not definite, it may have.
+        """
         request = AppendHereRequest(
             topic_id=append.topic_id,
             partition=append.partition,
@@ -116,14 +157,13 @@ class RoutedAppends:
             request.lasting,
             plain=True,
         )
-        result = await self._appender.append([append], key, here=True)
+        result = await self._appender.append([append], key)
         first = result.answer if result.repeated and result.answer else b""
         return AppendHereResponse(base_offset=result.base_offsets[0], first=first)
 
     async def run(self) -> None:
         """Look at the readers of the partitions in use. Never returns."""
         while True:
-            self._appender.elsewhere = None if self._cluster.alone else self
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_PAUSE_S):
                     await self._look_now.wait()

@@ -17,7 +17,7 @@ from sharequeue.protocol.errors import (
     InvalidTxnState,
     TransactionalIdNotFound,
 )
-from sharequeue_gateway.record_log.log import AppendResult, Appends, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.owner import ANY_OWNER, ANYBODY, Owner
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
@@ -42,7 +42,6 @@ class SettledCommits:
 
     _settler: Settler
     _transactions: PostgresTransactions
-    _appender: Appends
 
     async def commit(
         self,
@@ -104,8 +103,8 @@ class SettledCommits:
             result = await self._transactions.append_and_settle(transaction_id, settling, appends, key)
         except (Refused, ApiError) as fault:
             await self._abort(transaction_id)
-            first = await self._first(key)  # an earlier try may have happened since, and settled these
-            if first is not None:
+            # an earlier try may have happened since, and settled these
+            if key is not None and (first := await self._transactions.first_answer(key)) is not None:
                 return first
             if isinstance(fault, Refused):
                 raise InvalidRecordState(
@@ -131,10 +130,6 @@ class SettledCommits:
     async def applied(self) -> None:
         """Return when the states have what this gateway has answered, but do not wait long."""
         await told(self._settler.telling)
-
-    async def _first(self, key: IdempotencyKey | None) -> AppendResult | None:
-        answer = None if key is None else await self._appender.first_answer(key)
-        return None if answer is None else AppendResult((), answer, repeated=True)
 
     async def _abort(self, transaction_id: str) -> None:
         with contextlib.suppress(ApiError):  # it was committed, or its time-out aborts it

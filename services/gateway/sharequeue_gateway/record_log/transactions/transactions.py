@@ -14,8 +14,10 @@ from sharequeue.protocol.errors import ConcurrentTransactions
 from sharequeue.protocol.messages.transactions import BegunTransaction
 from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import looking
+from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
+from sharequeue_gateway.record_log.locked_append import answer_of
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.owner import ANY_OWNER, ANYBODY, Owner
 from sharequeue_gateway.record_log.transactions import begin_store, open_store, transaction_store
@@ -233,6 +235,13 @@ class PostgresTransactions:
         """
         settles = Settles(self._database, self._ends, transaction_id, settling)
         return await self._appender.append(appends, key, settles)
+
+    async def first_answer(self, key: IdempotencyKey) -> AppendResult | None:
+        """Find the answer that is stored with a key; None: the key is new."""
+        found = await self._database.query(answer_of, key)
+        if found is not None:
+            await self._database.query(store.wait_for_standby)
+        return found
 
     async def end(
         self,
