@@ -205,7 +205,7 @@ class Appender:
             if self._connection.is_closed():  # as check_replicated, without a call for each commit
                 raise asyncpg.ConnectionDoesNotExistError("the commit may not have reached the standby")
         except (*FAULTS, ValueError, OverflowError, asyncio.CancelledError) as fault:
-            await self._commit_failed(fault, encoded, deadline)
+            self._commit_failed(fault, encoded, deadline)
             return
         appended: list[tuple[TopicIdPartition, RecordBatch]] = []
         others: list[WaitingAppend] = []
@@ -287,11 +287,9 @@ class Appender:
             return False
         return number == self._database.time_line.number  # else the known ends may be wrong
 
-    async def _commit_failed(self, fault: BaseException, encoded: Encoded, deadline: float) -> None:
-        """Send the appends to the slow path, refuse them, or commit them in halves until the faulty one is alone."""
-        if isinstance(fault, asyncpg.UniqueViolationError):
-            self._fall_back_all(encoded, deadline)
-        elif isinstance(fault, (*LOST, asyncio.CancelledError)):
+    def _commit_failed(self, fault: BaseException, encoded: Encoded, deadline: float) -> None:
+        """Refuse the appends, or send them to the slow path, where each is alone if one of them is at fault."""
+        if isinstance(fault, (*LOST, asyncio.CancelledError)):
             self._connection.terminate()
             self._connection = None
             self._in_company = IN_COMPANY  # `run` connects
@@ -300,13 +298,11 @@ class Appender:
                 self._fall_back(waiting, deadline, batch.base_offset)
             if isinstance(fault, asyncio.CancelledError):
                 raise fault
-        elif len(encoded) == 1 or meaning_of(fault).passes:
+        elif isinstance(fault, asyncpg.UniqueViolationError) or not meaning_of(fault).passes:
+            self._fall_back_all(encoded, deadline)
+        else:
             for waiting, _ in encoded:
                 _refuse(waiting, self._database.health.error(fault, "nothing was appended", definite=True))
-        else:
-            appends = [waiting for waiting, _ in encoded]
-            await self._commit(appends[: len(appends) // 2], deadline)
-            await self._commit(appends[len(appends) // 2 :], deadline)
 
     def _fall_back_all(self, encoded: Encoded, deadline: float) -> None:
         for waiting, _ in encoded:
