@@ -23,10 +23,10 @@ from typing import Final
 from msgspec import Raw
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.errors import StorageError, UnknownTopicOrPartition
+from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.messages.leaders import AppendHereRequest, AppendHereResponse
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
-from sharequeue.service.failed_looks import count_failed_look
+from sharequeue.service.failed_looks import looking
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
@@ -95,15 +95,14 @@ class RoutedAppends:
     def _node_of(self, appends: Sequence[PartitionAppend], key: IdempotencyKey | None) -> Node | None:
         """The other gateway that should append; None: this one, or another one could not answer or would be held up."""
         append, *others = appends
-        if others or append.for_group is not None or (key is not None and not key.plain):
-            return None
-        if sum(map(len, append.tails)) > MOST_BYTES:
+        if others or (key is not None and not key.plain) or sum(map(len, append.tails)) > MOST_BYTES:
             return None
         place = append.topic_id, append.partition
         self._used.add(place)
         if place not in self._looked_at:
             self._look_now.set()
-        return self._looked_at.get(place)
+        node = self._looked_at.get(place)
+        return None if node is None or time.monotonic() < self._avoided_until.get(node, 0.0) else node
 
     async def _append_at(self, node: Node, append: PartitionAppend, key: IdempotencyKey) -> AppendResult:
         """Append at another gateway. The result has an `answer` if an earlier request had the key.
@@ -137,8 +136,6 @@ class RoutedAppends:
         if time.monotonic() >= self._avoided_until.get(node, 0.0):
             log.info("another gateway appends nothing for this one", extra=fields(node=node, cause=error.detail))
         self._avoided_until[node] = time.monotonic() + AVOIDED_S
-        for place in [place for place, other in self._looked_at.items() if other == node]:
-            self._looked_at[place] = None
 
     async def append_here(self, request: AppendHereRequest) -> AppendHereResponse:
         """Append for another gateway. Raises: as `Appender.append`."""
@@ -147,16 +144,8 @@ class RoutedAppends:
         tails = [b"," + bytes(record)[1:] for record in request.records]
         append = PartitionAppend(request.topic_id, request.partition, tails, request.max_timestamp_ms)
         body = partial(produced_body, [append], None) if request.fingerprint else lambda _: b""
-        key = IdempotencyKey(
-            request.caller,
-            request.path,
-            request.topic_id,
-            request.key,
-            request.fingerprint,
-            body,
-            request.lasting,
-            plain=True,
-        )
+        asked = request.caller, request.path, request.topic_id, request.key, request.fingerprint
+        key = IdempotencyKey(*asked, body, request.lasting)
         result = await self._appender.append([append], key)
         first = result.answer if result.repeated and result.answer else b""
         return AppendHereResponse(base_offset=result.base_offsets[0], first=first)
@@ -176,18 +165,11 @@ class RoutedAppends:
         if self._generation is not self._cluster.generation or len(self._looked_at) > MOST_REMEMBERED:
             self._generation = self._cluster.generation
             self._looked_at.clear()
-        try:
-            groups = await self._readers.groups_of(used)
-        except StorageError as error:
-            count_failed_look("readers")
-            log.warning("cannot read who reads partitions", extra=fields(cause=error.detail))
-            return
-        now_s = time.monotonic()
-        self._avoided_until = {node: until for node, until in self._avoided_until.items() if now_s < until}
-        here = (self._cluster.me, *self._avoided_until)
-        for place, group_ids in groups:
-            node = self._choose(place, group_ids)
-            self._looked_at[place] = None if node in here else node
+            self._avoided_until.clear()
+        with looking("readers", "cannot read who reads partitions"):
+            for place, group_ids in await self._readers.groups_of(used):
+                node = self._choose(place, group_ids)
+                self._looked_at[place] = None if node == self._cluster.me else node
 
     def _choose(self, place: TopicIdPartition, groups: list[str]) -> Node:
         """The gateway that leads a partition for most of these groups. Every gateway chooses the same one."""
