@@ -41,7 +41,6 @@ class Producer(Sender, Closing):
 
     Args:
         url: the gateway, e.g. "http://127.0.0.1:8080". Of several, the next is called when one gives no answer.
-        linger_ms: how long the first record of a batch waits for others, also while no request is under way.
         max_batch_records, max_batch_bytes: a request holds no more; a larger record has a request of its own.
         max_buffer_bytes: `send` waits while more than this is buffered.
         deadline_ms: for all tries of a request.
@@ -62,7 +61,6 @@ class Producer(Sender, Closing):
         self,
         url: str | Sequence[str],
         *,
-        linger_ms: float = 0,
         max_batch_records: int = 1000,
         max_batch_bytes: int = 1024 * 1024,
         max_buffer_bytes: int = 32 * 1024 * 1024,
@@ -75,7 +73,7 @@ class Producer(Sender, Closing):
     ) -> None:
         if not 1 <= max_batch_records <= MAX_RECORDS:
             raise ValueError(f"max_batch_records must be in the range 1 to {MAX_RECORDS}")
-        options = Options(linger_ms / 1000, max_batch_records, max_batch_bytes, max_buffer_bytes)
+        options = Options(max_batch_records, max_batch_bytes, max_buffer_bytes)
         client = (FollowingClient if follow_leaders else Client)(
             url, login=Login(token, headers), ca=ca, deadline_s=deadline_ms / 1000
         )

@@ -77,7 +77,6 @@ def traced(record: NewRecord, span: tracing.Span, terms: Terms) -> NewRecord:
 class _Batch:
     """Records of one request. It is done when `results` has the place or the error of each."""
 
-    send_at: float
     terms: Terms
     whole: bool
     """The request is appended whole or not at all."""
@@ -85,7 +84,6 @@ class _Batch:
     """No record may join any more."""
     records: list[bytes] = field(default_factory=list)
     size: int = 0
-    full: asyncio.Event = field(default_factory=asyncio.Event)
     waiters: "list[asyncio.Future[None]]" = field(default_factory=list)
     results: list[Produced | ApiError] = field(default_factory=list)
     unraised: dict[int, ApiError] = field(default_factory=dict)
@@ -143,7 +141,6 @@ def _end(span: tracing.Span, result: Produced | ApiError | None) -> None:
 class Options(NamedTuple):
     """The arguments of a producer that say how records travel."""
 
-    linger_s: float
     max_batch_records: int
     max_batch_bytes: int
     max_buffer_bytes: int
@@ -207,12 +204,8 @@ class Sender(OneLoop):
         waiting = self._batches.setdefault(topic, deque())
         batch = waiting[-1] if waiting else None
         if batch is None or batch.closed or batch.terms != terms or not self._fits(batch, size):
-            if batch is not None:
-                batch.full.set()
             batch = self._new_batch(topic, terms, whole=terms.key is not None)
         self._add(batch, record)
-        if batch.closed or self._flushing or not self._fits(batch, 1):
-            batch.full.set()
         pending = Pending(batch, len(batch.records) - 1)
         if span is not None:
             batch.done().add_done_callback(lambda _: _end(span, pending.result))
@@ -235,14 +228,10 @@ class Sender(OneLoop):
             record = encode_record(traced(new, span, NO_TERMS))
             size = len(record) + 1
             if batch is None or not self._fits(batch, size):
-                if batch is not None:
-                    batch.full.set()
                 await self._wait_for_room(size)
                 batch = self._new_batch(topic, NO_TERMS, whole=True)
                 batches.append(batch)
             self._add(batch, record)
-        if batch is not None:
-            batch.full.set()
         produced: list[Produced] = []
         failures: list[ApiError] = []
         for batch in batches:
@@ -263,9 +252,6 @@ class Sender(OneLoop):
         self._flushing += 1
         try:
             while self._senders:
-                for waiting in self._batches.values():
-                    for batch in waiting:
-                        batch.full.set()
                 await asyncio.wait(self._senders.values())
         finally:
             self._flushing -= 1
@@ -310,7 +296,7 @@ class Sender(OneLoop):
                 self._check_open()
 
     def _new_batch(self, topic: str, terms: Terms, *, whole: bool) -> _Batch:
-        batch = _Batch(asyncio.get_running_loop().time() + self._options.linger_s, terms, whole, closed=whole)
+        batch = _Batch(terms, whole, closed=whole)
         self._batches.setdefault(topic, deque()).append(batch)
         if topic not in self._senders:
             self._senders[topic] = asyncio.get_running_loop().create_task(self._send_batches(topic))
@@ -329,14 +315,9 @@ class Sender(OneLoop):
     async def _send_batches(self, topic: str) -> None:
         """Send the batches of one topic, one after another, until none is left."""
         waiting = self._batches[topic]
-        loop = asyncio.get_running_loop()
         try:
             while waiting:
                 batch = waiting[0]
-                if not batch.full.is_set() and batch.send_at > loop.time():
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout_at(batch.send_at):
-                            await batch.full.wait()
                 batch.closed = True
                 results = await self._request(topic, batch.records, batch.terms, splits=not batch.whole)
                 waiting.popleft()

@@ -92,7 +92,7 @@ async def test_a_refused_record_does_not_fail_its_neighbours(stack: Stack, clien
 @in_event_loop
 async def test_a_record_that_cannot_be_encoded_fails_only_its_own_send(stack: Stack, name: str) -> None:
     """It never enters a request: the records of others in that request, and those behind it, would fail too."""
-    async with Producer(stack.url, linger_ms=200) as producer:
+    async with Producer(stack.url) as producer:
         before = await producer.send_soon(name, 1)
         for options in ({"key": "\ud800"}, {"headers": {"h": "\ud800"}}, {"partition": object()}):
             with pytest.raises((TypeError, ValueError)):

@@ -40,7 +40,7 @@ def post(stack: Stack, path: str, body: dict[str, object]) -> None:
 async def test_a_block_is_committed_at_its_end(stack: Stack, name: str) -> None:
     """Also what was only handed over. What is sent with the producer is not part of it."""
     other = f"{name}-2"
-    async with Producer(stack.url, linger_ms=60_000) as producer:
+    async with Producer(stack.url) as producer:
         async with producer.transaction(timeout_ms=30_000) as t:
             await t.send_soon(name, 1)
             await t.send_many(other, [2, 3])

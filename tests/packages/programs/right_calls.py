@@ -26,7 +26,7 @@ URL = "http://127.0.0.1:8080"
 
 
 async def produce() -> Produced:
-    async with Producer(URL, linger_ms=2.5, max_batch_records=100) as producer:
+    async with Producer(URL, deadline_ms=2.5, max_batch_records=100) as producer:
         pending: Pending = await producer.send_soon("orders", b"bytes", partition=0)
         places: list[Produced] = await producer.send_many("orders", [{"id": 2}, NewRecord(None, key="cust-9")])
         await producer.flush()
