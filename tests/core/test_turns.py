@@ -193,36 +193,31 @@ def set_empty(topic: Ready[Listed], led: Listed, until_ms: int) -> None:
 
 
 @st.composite
-def events(draw: st.DrawFn) -> tuple[list[int], list[tuple[str, int, int, int]]]:
-    """The partitions of some topics, and what happens to a share-partition: it gives records, is empty until some time,
-    or may have records; and the time."""
+def events(draw: st.DrawFn) -> tuple[list[int], list[tuple[str, int, int]]]:
+    """The partitions of some topics, and what happens to a share-partition: it gives records, is empty, or may have
+    records."""
     sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     topics = st.integers(0, len(sizes) - 1)
-    kinds = st.sampled_from(["serve", "empty", "until", "wake", "time"])
-    happened = draw(st.lists(st.tuples(kinds, topics, st.integers(0, 3), st.integers(0, 50)), max_size=40))
-    return sizes, [(kind, topic, partition % sizes[topic], number) for kind, topic, partition, number in happened]
+    kinds = st.sampled_from(["serve", "empty", "wake"])
+    happened = draw(st.lists(st.tuples(kinds, topics, st.integers(0, 3)), max_size=40))
+    return sizes, [(kind, topic, partition % sizes[topic]) for kind, topic, partition in happened]
 
 
 @given(events(), st.integers(0, 20), st.integers(1, 12))
 def test_the_index_has_in_turn_what_a_look_at_each_share_partition_finds(
-    happened: tuple[list[int], list[tuple[str, int, int, int]]], turn: int, most: int
+    happened: tuple[list[int], list[tuple[str, int, int]]], turn: int, most: int
 ) -> None:
     sizes, steps = happened
     topics = [topic_of(size) for size in sizes]
-    now_ms = 1
-    for served, (kind, at, partition, number) in enumerate(steps, 1):
+    for served, (kind, at, partition) in enumerate(steps, 1):
         led = topics[at].members[partition]
         if kind == "serve":
             led.served_turn = served
             topics[at].note(led)
-        elif kind == "time":
-            now_ms = max(now_ms, number)
         else:
-            set_empty(topics[at], led, {"empty": NO_DEADLINE_MS, "until": now_ms + number, "wake": 0}[kind])
+            set_empty(topics[at], led, {"empty": NO_DEADLINE_MS, "wake": 0}[kind])
         each = [led for topic in topics for led in topic.members]
-        wanted = in_turn(led for led in rotate(each, turn) if led.empty_until_ms <= now_ms)
-        for topic in topics:
-            topic.fall_due(now_ms)
+        wanted = in_turn(led for led in rotate(each, turn) if not led.empty_until_ms)
         assert ready_in_turn(topics, turn, most) == wanted[:most]
 
 
@@ -237,15 +232,3 @@ def test_the_first_in_turn_are_found_without_a_look_at_the_others() -> None:
     topic.members.looks = 0
     assert [led.number for led in ready_in_turn([topic], 7, 16)] == [*range(7, 23)]
     assert 16 <= topic.members.looks <= 2 * 16
-
-
-def test_a_share_partition_that_is_fetched_again_and_again_is_looked_at_once_in_a_lock_duration() -> None:
-    topic = topic_of(1)
-    led = topic.members[0]
-    for now_ms in range(1, 1000):
-        set_empty(topic, led, now_ms + 30_000)
-        set_empty(topic, led, 0)
-    set_empty(topic, led, 31_000)
-    assert topic.due == [(30_001, 0)]
-    topic.fall_due(30_001)
-    assert (topic.due, led.empty_until_ms) == ([(31_000, 0)], 31_000)

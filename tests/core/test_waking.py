@@ -295,23 +295,15 @@ def test_what_may_bring_records_enters_the_index(
     assert sought.ready(driver.now_ms) == [led]
 
 
-def test_the_end_of_a_lock_enters_the_index_at_its_time() -> None:
+def test_the_sweep_that_ends_locks_has_their_share_partition_enter_the_index() -> None:
     _, led, sought = indexed(driver := Driver())
     driver.fetch("[0-9]")
     led.note_empty()
     deadline_ms = driver.machine.next_deadline_ms() or 0
-    assert sought.ready(deadline_ms - 1) == []
+    assert sought.ready(deadline_ms) == []
+    leader = cast(Any, SimpleNamespace(persist=lambda *_: None))
+    Leader._stand(leader, led, led.machine.expire(deadline_ms))
     assert sought.ready(deadline_ms) == [led]
-
-
-def test_a_delay_that_ends_earlier_enters_the_index_at_its_time() -> None:
-    _, led, sought = indexed(driver := Driver())
-    led.note_empty()
-    assert sought.ready(1 << 50) == []
-    driver.fetch("[0-9]")  # stands for a write that delays records
-    completed = SimpleNamespace(dead_letters=(), made_available=False, start_moved=False)
-    Leader._completed(cast(Any, None), led, cast(Any, completed))
-    assert sought.ready(driver.machine.next_deadline_ms() or 0) == [led]
 
 
 def test_a_share_partition_that_was_unloaded_leaves_the_index_and_ends_the_waits_of_its_topic() -> None:
@@ -353,10 +345,11 @@ def test_an_index_ends_with_a_new_partition_and_changes_nothing_of_the_next_one(
     assert old.unloaded()
     assert led.used_at_ms == driver.now_ms + 5
     new = sought_of(index, 2)
-    deadline_ms = driver.machine.next_deadline_ms() or 0
-    assert old.ready(deadline_ms) == []
-    assert led.empty_until_ms == deadline_ms
-    assert [led.key.partition for led in new.ready(deadline_ms)] == [0, 1]
+    assert old.ready(driver.now_ms) == []
+    assert [led.key.partition for led in new.ready(driver.now_ms)] == [1]
+    led.wake()
+    assert old.ready(driver.now_ms) == []
+    assert [led.key.partition for led in new.ready(driver.now_ms)] == [0, 1]
 
 
 @pytest.mark.parametrize(("topics", "partitions", "has_index"), [(1, 16, False), (1, 17, True), (1000, 1, False)])

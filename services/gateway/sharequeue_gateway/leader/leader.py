@@ -222,8 +222,6 @@ class Leader:
             led.wake()
         elif led.empty_until_ms:  # it is still empty, but a delay of this write may end earlier
             led.empty_until_ms = machine.next_deadline_ms() or NO_DEADLINE_MS
-            if led.of_topic is not None:
-                led.of_topic.note(led)
         elif completed.start_moved:
             led.wake()
         else:

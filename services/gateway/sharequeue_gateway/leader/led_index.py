@@ -207,8 +207,6 @@ class Sought(Struct, eq=False):
         if self.topics:
             for topic in self.topics:
                 topic.used_at_ms = now_ms
-                if topic.due and topic.due[0][0] <= now_ms:
-                    topic.fall_due(now_ms)
             return ready_in_turn(self.topics, self.turn or 0, most or len(self))
         there = []
         for led in self.leds:

@@ -82,7 +82,6 @@ class LedTopic(Awaited, Ready[Any]):
 
     def end(self) -> None:
         self.fenced = True
-        self.due.clear()  # places and times are those of the next index from now on
         for led in self.members:
             led.of_topic = None
             led.used_at_ms = max(led.used_at_ms, self.used_at_ms)

@@ -9,7 +9,7 @@ Source: KIP-932, a partition that returned records moves to the end.
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from heapq import heappop, heappush, merge
+from heapq import merge
 from itertools import islice
 from operator import attrgetter
 from typing import Final, Generic, Protocol, TypeVar
@@ -55,46 +55,26 @@ def in_turn(share_partitions: Iterable[S]) -> list[S]:
 class Ready(Generic[L]):
     """The share-partitions of one group and topic, in order, and those of them that may have records, in turn.
 
-    `in_turn`: served turn and partition of those that may have records. `due`: times at which others may have records
-    again, with their partitions, a heap.
+    `in_turn`: served turn and partition of those that may have records. No time adds to it: when locks and delays end,
+    the sweep of the leader wakes their share-partition.
     """
 
     def __init__(self, members: Sequence[L]) -> None:
         self.members: Final = members
         self.in_turn: list[tuple[int, int]] = []
-        self.due: list[tuple[int, int]] = []
-        self._times: dict[int, int] = {}
-        """By partition, the earliest of its `due`."""
         for member in members:
             member.place = None
             self.note(member)
 
     def note(self, member: L) -> None:
         """Note that its `empty_until_ms` or `served_turn` may have changed."""
-        partition, until_ms = member.key.partition, member.empty_until_ms
-        place = None if until_ms else (member.served_turn, partition)
+        place = None if member.empty_until_ms else (member.served_turn, member.key.partition)
         if place != member.place:
             if member.place is not None:
                 del self.in_turn[bisect_left(self.in_turn, member.place)]
             if place is not None:
                 insort(self.in_turn, place)
             member.place = place
-        if until_ms and until_ms < self._times.get(partition, NO_DEADLINE_MS):
-            self._times[partition] = until_ms
-            heappush(self.due, (until_ms, partition))
-
-    def fall_due(self, now_ms: int) -> None:
-        """List those that may have records again by now. Each round takes one from the heap."""
-        again = []
-        while self.due and self.due[0][0] <= now_ms:
-            due_ms, partition = heappop(self.due)
-            if self._times.get(partition) == due_ms:  # else it had an earlier time
-                del self._times[partition]
-                again.append(self.members[partition])
-        for member in again:
-            if member.empty_until_ms <= now_ms:
-                member.empty_until_ms = 0
-            self.note(member)
 
 
 def ready_in_turn(topics: Sequence[Ready[L]], turn: int, most: int) -> list[L]:
