@@ -359,7 +359,7 @@ class Sender(OneLoop):
                 raise self._outside
             answer: ProduceResponse = decoded(PRODUCE, body, self._client.base_url)
             if self._following is not None:
-                await self._following.learn({(topic, place.partition) for place in answer.records}, answer.leaders)
+                self._following.learn({(topic, place.partition) for place in answer.records}, answer.leaders)
         except ApiError as error:
             if splits and len(records) > 1 and error.definite and error.error in ONE_RECORD_MAY_BE_AT_FAULT:
                 middle = len(records) // 2

@@ -46,6 +46,7 @@ LONGEST_PAUSE_S: Final = 0.5
 SHORTEST_ATTEMPT_S: Final = 0.05  # with less time, the repeat of a definite failure would end in doubt
 
 
+MOST_CONNECTIONS: Final = 256
 SERVED_HERE: Final[dict[str, Connections]] = {}
 """By URL, the services of this process, with what answers their calls without a connection."""
 
@@ -113,7 +114,7 @@ class Client:
         cluster_token: str | None = None,
         login: Login | None = None,
         deadline_s: float = 10.0,
-        connections: int = 256,
+        connections: int = MOST_CONNECTIONS,
         ca: str | None = None,
     ) -> None:
         """`base_url`: of several servers with the same calls, the next is called when one gives no answer.
@@ -190,11 +191,12 @@ class Client:
                 if _is_success(api, status, answer_headers, sent.get("Accept", "")):
                     return answer, answer_headers
                 error = error_of_answer(answer, status, answer_headers, f"{self.base_url} answered {api.operation_id}")
+            elsewhere = self._turns_after(connections, error) and (error.definite or api.idempotent)
             if repeats is None:
                 repeats = Repeats(api, deadline)
                 if (error.definite or api.idempotent) and self._has_another_token(error, sent):
                     continue
-            if not (repeats.after(error) and retry):
+            if not ((repeats.after(error) or elsewhere) and retry):
                 raise error
             if in_doubt is not None and not error.definite:
                 in_doubt()
@@ -205,6 +207,10 @@ class Client:
         if connections is self._connections:
             self._servers.rotate(-1)
             self.base_url, self._connections = self._servers[0]
+
+    def _turns_after(self, connections: Connections, error: ApiError) -> bool:
+        """Return whether another server is called now because of an answer that this one gave."""
+        return False
 
     def _has_another_token(self, error: ApiError, sent: Mapping[str, str]) -> bool:
         """Return whether the token was refused, and another is there by now."""

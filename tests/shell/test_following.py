@@ -41,8 +41,8 @@ def test_a_client_follows_the_leader_of_most_partitions(answers: Sequence[dict[i
     async def run() -> str:
         client = FollowingClient(HOME, login=Login())
         for led in answers:
-            await client.learn(*answer(led))
-        url = client.url
+            client.learn(*answer(led))
+        url = client.base_url
         await client.close()
         return url
 
@@ -52,10 +52,10 @@ def test_a_client_follows_the_leader_of_most_partitions(answers: Sequence[dict[i
 def test_a_client_that_fetches_other_topics_forgets_the_old_leaders() -> None:
     async def run() -> None:
         client = FollowingClient(HOME, login=Login())
-        await client.learn(*answer({0: A, 1: A}))
+        client.learn(*answer({0: A, 1: A}))
         client.forget()
-        await client.learn(*answer({2: B}))
-        assert client.url == B
+        client.learn(*answer({2: B}))
+        assert client.base_url == B
         await client.close()
 
     asyncio.run(run())

@@ -189,7 +189,7 @@ class Fetching:
                 self._logged.clear()
         if self._following is not None:
             places = [(batch.topic, batch.partition) for batch in response.batches]
-            await self._following.learn(places, response.leaders)
+            self._following.learn(places, response.leaders)
         return Fetched(response, unanswered.acknowledgements, unanswered.attempts > 1)
 
     async def lost(self, deadline_s: float) -> Sequence[FetchedBatch]:
