@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sharequeue_gateway.leader.led_index import ready_in_turn
+from sharequeue_gateway.leader.wake_up import LedTopic
 from sharequeue_gateway.share_partition.fetch_limits import rotate
 from sharequeue_gateway.share_partition.turns import (
     NO_DEADLINE_MS,
-    Ready,
     Turns,
     by_level,
     by_priority,
     in_turn,
     leaders_in_turn,
     levels_of,
-    ready_in_turn,
 )
 
 from sharequeue.protocol.types import MAX_INT32, SharePartitionKey
@@ -183,11 +183,11 @@ class CountedLooks(list[Listed]):
         return super().__getitem__(partition)
 
 
-def topic_of(partitions: int) -> Ready[Listed]:
-    return Ready(CountedLooks(map(Listed, range(partitions))))
+def topic_of(partitions: int) -> LedTopic:
+    return LedTopic(CountedLooks(map(Listed, range(partitions))))
 
 
-def set_empty(topic: Ready[Listed], led: Listed, until_ms: int) -> None:
+def set_empty(topic: LedTopic, led: Any, until_ms: int) -> None:
     led.empty_until_ms = until_ms
     topic.note(led)
 

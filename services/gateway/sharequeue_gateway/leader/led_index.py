@@ -1,8 +1,10 @@
 """The share-partitions that a gateway leads, found by key, group, topic or partition, or all that a fetch wants."""
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from heapq import merge
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -15,7 +17,7 @@ from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.wake_up import LedTopic, Waiter
 from sharequeue_gateway.record_log.removing.readers_store import KEPT, Floor
 from sharequeue_gateway.share_partition.fetch_limits import rotate
-from sharequeue_gateway.share_partition.turns import in_turn, ready_in_turn
+from sharequeue_gateway.share_partition.turns import in_turn, served_turn_of
 
 Leds = dict[LedSharePartition, None]
 K = TypeVar("K")
@@ -152,6 +154,22 @@ def _remove(index: dict[K, dict[V, R]], name: K, member: V) -> None:
     del members[member]
     if not members:
         del index[name]
+
+
+def ready_in_turn(topics: Sequence[LedTopic], turn: int, most: int) -> list[LedSharePartition]:
+    """The first share-partitions of these topics that may have records, as `in_turn(rotate(all, turn))` has them."""
+    skipped = turn % sum(len(topic.members) for topic in topics)
+    ahead: list[LedSharePartition] = []
+    behind: list[LedSharePartition] = []
+    served: list[list[LedSharePartition]] = []
+    for topic in topics:
+        places, members = topic.in_turn, topic.members
+        first, end = bisect_left(places, (0, skipped)), bisect_left(places, (1, 0))
+        skipped = max(skipped - len(members), 0)
+        ahead += [members[partition] for _, partition in places[first : min(first + most, end)]]
+        behind += [members[partition] for _, partition in places[: min(first, most)]]
+        served.append([members[partition] for _, partition in places[end : end + most]])
+    return [*ahead, *behind, *islice(merge(*served, key=served_turn_of), most)][:most]
 
 
 class Sought(Struct, eq=False):

@@ -22,8 +22,9 @@ the limits leave no room, or its share coordinator takes no writes (`halted`). E
 event that removes the obstacle wakes a waiter.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, Protocol
 
@@ -31,7 +32,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, RecordLog
 from sharequeue_gateway.share_partition.acquisition import can_acquire
 from sharequeue_gateway.share_partition.machine import SharePartition
-from sharequeue_gateway.share_partition.turns import NO_DEADLINE_MS, Ready
+from sharequeue_gateway.share_partition.turns import NO_DEADLINE_MS
 
 _arrivals: Final = count()
 
@@ -67,18 +68,34 @@ class Awaited:
                 self.waiters = None
 
 
-class LedTopic(Awaited, Ready[Any]):
-    """All share-partitions of one group and topic. Fetches of the whole topic wait here for all of them.
+@dataclass(eq=False, slots=True)
+class LedTopic(Awaited):
+    """All share-partitions of one group and topic, in order, and those of them that may have records, in turn. Fetches
+    of the whole topic wait here for all of them. It ends when one is unloaded or comes.
 
-    `used_at_ms`: when a fetch last asked for all of them. It ends when one is unloaded or comes.
+    `in_turn`: served turn and partition of those that may have records. No time adds to it: when locks and delays end,
+    the sweep of the leader wakes their share-partition.
+    `used_at_ms`: when a fetch last asked for all of them.
     """
 
-    def __init__(self, members: Sequence[Any]) -> None:
-        Awaited.__init__(self)
-        Ready.__init__(self, members)
-        self.used_at_ms = 0
-        for led in members:
-            led.of_topic = self
+    members: Sequence[Any]
+    in_turn: list[tuple[int, int]] = field(default_factory=list)
+    used_at_ms: int = 0
+
+    def __post_init__(self) -> None:
+        for led in self.members:
+            led.of_topic, led.place = self, None
+            self.note(led)
+
+    def note(self, led: "WakeUps") -> None:
+        """Note that its `empty_until_ms` or `served_turn` may have changed."""
+        place = None if led.empty_until_ms else (led.served_turn, led.key.partition)
+        if place != led.place:
+            if led.place is not None:
+                del self.in_turn[bisect_left(self.in_turn, led.place)]
+            if place is not None:
+                insort(self.in_turn, place)
+            led.place = place
 
     def end(self) -> None:
         self.fenced = True

@@ -6,15 +6,11 @@ fetch that passes over it serves another one, which was served longer ago, and e
 Source: KIP-932, a partition that returned records moves to the end.
 """
 
-from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from heapq import merge
-from itertools import islice
 from operator import attrgetter
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway.share_partition.fetch_limits import rotate
 
 LEVELS: Final = 10
@@ -30,67 +26,17 @@ class Served(Protocol):
     served_turn: int
 
 
-class Listed(Served, Protocol):
-    """`empty_until_ms`: nothing can be acquired before this time; 0: it may have records. `place`: of `Ready`."""
-
-    key: SharePartitionKey
-    place: tuple[int, int] | None
-    empty_until_ms: int
-
-
 S = TypeVar("S", bound=Served)
-L = TypeVar("L", bound=Listed)
 Place = TypeVar("Place")
 Leader = TypeVar("Leader")
 T = TypeVar("T")
 
-_served_turn: Final = attrgetter("served_turn")
+served_turn_of: Final = attrgetter("served_turn")
 
 
 def in_turn(share_partitions: Iterable[S]) -> list[S]:
     """Sort by the last turn that gave records, the oldest first. Equal ones keep their order."""
-    return sorted(share_partitions, key=_served_turn)
-
-
-class Ready(Generic[L]):
-    """The share-partitions of one group and topic, in order, and those of them that may have records, in turn.
-
-    `in_turn`: served turn and partition of those that may have records. No time adds to it: when locks and delays end,
-    the sweep of the leader wakes their share-partition.
-    """
-
-    def __init__(self, members: Sequence[L]) -> None:
-        self.members: Final = members
-        self.in_turn: list[tuple[int, int]] = []
-        for member in members:
-            member.place = None
-            self.note(member)
-
-    def note(self, member: L) -> None:
-        """Note that its `empty_until_ms` or `served_turn` may have changed."""
-        place = None if member.empty_until_ms else (member.served_turn, member.key.partition)
-        if place != member.place:
-            if member.place is not None:
-                del self.in_turn[bisect_left(self.in_turn, member.place)]
-            if place is not None:
-                insort(self.in_turn, place)
-            member.place = place
-
-
-def ready_in_turn(topics: Sequence[Ready[L]], turn: int, most: int) -> list[L]:
-    """The first share-partitions of these topics that may have records, as `in_turn(rotate(all, turn))` has them."""
-    skipped = turn % sum(len(topic.members) for topic in topics)
-    ahead: list[L] = []
-    behind: list[L] = []
-    served: list[list[L]] = []
-    for topic in topics:
-        places, members = topic.in_turn, topic.members
-        first, end = bisect_left(places, (0, skipped)), bisect_left(places, (1, 0))
-        skipped = max(skipped - len(members), 0)
-        ahead += [members[partition] for _, partition in places[first : min(first + most, end)]]
-        behind += [members[partition] for _, partition in places[: min(first, most)]]
-        served.append([members[partition] for _, partition in places[end : end + most]])
-    return [*ahead, *behind, *islice(merge(*served, key=_served_turn), most)][:most]
+    return sorted(share_partitions, key=served_turn_of)
 
 
 def leaders_in_turn(
