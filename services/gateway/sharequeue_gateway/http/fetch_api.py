@@ -99,9 +99,7 @@ class FetchApi:
         if call.caller.principal or used >= self.ceiling.most:
             self.ceiling.check(call.caller.principal, used)
         asked = self._asked(group_id, request.member_id, request, None)
-        waiting = self.fetcher.fetches.new(call.exchange)
-        if self.watch is not None:
-            self.watch.add(waiting, apis.FETCH_RECORDS, call)
+        waiting = self._new(call)
         waiting.topics = dict.fromkeys(request.topics or ())
         found: Fetched
         with contextlib.closing(waiting):
