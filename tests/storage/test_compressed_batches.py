@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
+import asyncpg
 import pytest
 from sharequeue_gateway.record_log import store
 from sharequeue_gateway.record_log.compression import unpacked
@@ -43,6 +44,18 @@ async def rows(connection: Any, topic: str, partition: int = 0) -> list[tuple[in
         partition,
     )
     return [tuple(row) for row in found]
+
+
+async def test_no_vacuum_follows_the_inserts_of_large_batches(database_url: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    try:
+        options = await connection.fetchval(
+            """SELECT t.reloptions FROM pg_class c JOIN pg_class t ON t.oid = c.reltoastrelid
+               WHERE c.oid = 'log.record_batches'::regclass"""
+        )
+    finally:
+        await connection.close()
+    assert options == ["autovacuum_vacuum_insert_threshold=-1"]
 
 
 async def begin(log: PostgresRecordLog) -> str:

@@ -28,6 +28,8 @@ def _batches() -> None:
 
     In `partitions`, the first of several trims sets `purge_before`, so that later trims do not postpone the purge.
     `replacements` counts replaced batches: gateways compare it, and discard older batches from memory.
+    Large batches lie in a table of PostgreSQL's own, of pages that are filled once. No vacuum follows their inserts: it
+    would write each page a second time, and with checksums the page into the log of the transactions, too.
     """
     execute("""
         CREATE TABLE log.record_batches (
@@ -44,7 +46,7 @@ def _batches() -> None:
             records bytea STORAGE EXTERNAL NOT NULL,
             uncompressed_bytes int,
             PRIMARY KEY (topic_id, partition, base_offset)
-        ) WITH (toast_tuple_target = 8160);
+        ) WITH (toast_tuple_target = 8160, toast.autovacuum_vacuum_insert_threshold = -1);
         CREATE TABLE log.partitions (
             topic_id uuid NOT NULL,
             partition int NOT NULL,
