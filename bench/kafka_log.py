@@ -5,6 +5,10 @@ A comparison is the median of the ratios of the rounds, with its interval. Thous
 JVM of a new broker still compiles, and the first rounds do not count. Nor does a round that something else disturbed,
 as `python -m bench` sees it: it is named.
 
+Beside PostgreSQL each service is a program of its own, because the gateway's CPU is compared. Beside Kafka's clients
+they are one process, as `sharequeue up` starts them. Kafka's share consumer gets 100 records a poll, as a fetch here;
+by default it gets whole batches of the producer.
+
 Kafka's commitSync waits for its outcome, as a fetch and then an acknowledgement do. Its commitAsync goes on, and a
 callback hears the outcome later. The like of it is a fetch that carries the acknowledgements of the batch before: its
 answer has their outcomes.
@@ -80,17 +84,17 @@ Measured = dict[str, list[Run | None]]
 
 
 def comparisons(
-    here: RecordLog, postgres: RecordLog, broker: kafka.Kafka, scale: float
+    up: RecordLog, here: RecordLog, postgres: RecordLog, broker: kafka.Kafka, scale: float
 ) -> Iterator[tuple[str, Comparison]]:
-    """All comparisons, with their parts."""
+    """All comparisons, with their parts. `up`: `here` in one process."""
 
     def part(load: Load) -> Load:
         return load._replace(records=max(load.batch, round(load.records * scale)))
 
     beside, w2 = part(BESIDE_KAFKA), part(W2)
     ways: dict[str, Callable[[], Awaitable[Run]]] = {
-        HERE: lambda: here.run(beside),
-        TOGETHER: lambda: here.run(beside._replace(together=True)),
+        HERE: lambda: up.run(beside),
+        TOGETHER: lambda: up.run(beside._replace(together=True)),
         SYNC: lambda: native(broker, beside, "sync"),
         ASYNC: lambda: native(broker, beside, "async"),
     }
@@ -195,10 +199,12 @@ def main(rounds: int, warm: int, scale: float, backlog: int, busy: bool, only: t
         home = Path(after.enter_context(tempfile.TemporaryDirectory(prefix="sharequeue-bench-", dir="/var/tmp")))
         broker = kafka.Kafka(home / "kafka")
         after.callback(broker.close)
-        here = RecordLog(after.enter_context(temporary_stack(home / "here", kafka=broker.address)), broker)
+        on_kafka = {"kafka": broker.address}
+        up = RecordLog(after.enter_context(temporary_stack(home / "up", one_process=True, **on_kafka)), broker)
+        here = RecordLog(after.enter_context(temporary_stack(home / "here", **on_kafka)), broker)
         postgres = RecordLog(after.enter_context(temporary_stack(home / "postgres")))
         wanted = [part for part in only or PARTS if part != "backlog" or backlog]
-        chosen = [each for part, each in comparisons(here, postgres, broker, scale) if part in wanted]
+        chosen = [each for part, each in comparisons(up, here, postgres, broker, scale) if part in wanted]
         if "backlog" in wanted:
             uvloop.run(fill(broker, backlog, lambda written: click.echo(f"{written:,} of the backlog", err=True)))
         uvloop.run(warm_up(here))

@@ -19,7 +19,8 @@ VALUES: Final = random_values(LENGTH)
 BACKLOG: Final = "bench_backlog"
 BATCH_BYTES: Final = 1 << 20
 AT_ONCE: Final = 10_000
-SERVICES: Final = ("gateway", "share coordinator", "group coordinator")
+SERVICES: Final = ("service process", "gateway", "share coordinator", "group coordinator")
+"""`service process`: all three in one."""
 CLIENTS, ALL, COMPILER = "the clients", "all", "in Kafka: the compiler of its JVM"
 PROCESSES: Final = (*SERVICES, "PostgreSQL", "Redis", "Kafka", CLIENTS, ALL, COMPILER)
 
@@ -99,7 +100,7 @@ class RecordLog:
         assert self._stack.postgres is not None
         assert self._stack.redis is not None
         found = {
-            **{name: threads_cpu_seconds(self._stack.service(name).pid) for name in SERVICES},
+            **{service.name: threads_cpu_seconds(service.pid) for service in self._stack.services},
             "PostgreSQL": family_cpu_seconds(self._stack.postgres.pid),
             "Redis": cpu_seconds(self._stack.redis.pid),
             CLIENTS: time.process_time(),

@@ -38,6 +38,7 @@ public final class ShareConsumers {
         Map<String, Object> settings = new HashMap<>(Map.of("bootstrap.servers", address));
         settings.put("group.id", topic);
         settings.put("max.poll.records", BATCH);
+        settings.put("share.acquire.mode", "record_limit"); // otherwise a poll gets whole batches of the producer
         settings.put("share.acknowledgement.mode", "explicit");
         try (var producer = new KafkaProducer<>(Map.<String, Object>of("bootstrap.servers", address, "acks", "all"),
                         new StringSerializer(), new StringSerializer());
