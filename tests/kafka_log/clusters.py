@@ -62,4 +62,4 @@ async def read(
 
 
 def new(value: str, key: bytes | None = None) -> NewRecord:
-    return NewRecord(key, value.encode(), (), 1_000)
+    return key, value.encode(), [], 1_000

@@ -16,7 +16,7 @@ from sharequeue_kafka import producing
 from sharequeue_kafka.cluster import KafkaCluster, KafkaPartition, KafkaTopic, Place
 from sharequeue_kafka.connections import Patience
 from sharequeue_kafka.errors import KafkaError
-from sharequeue_kafka.producing import IdempotentProducer, NewRecord, Sender
+from sharequeue_kafka.producing import IdempotentProducer, Sender
 from sharequeue_kafka.settings import KafkaSettings
 from sharequeue_kafka.transactions import Lane, Slot, TransactionalSlots, fence
 from tests.kafka_log.brokers import Brokers
@@ -28,15 +28,15 @@ def test_appends_of_a_moment_are_one_batch_and_each_learns_its_offset(kafka: Bro
         async with cluster_of(kafka) as cluster:
             _, (first, second) = await new_topic(cluster, 2)
             producer = IdempotentProducer(cluster)
-            headers = (("h", b"1"), ("h", None))
-            assert await producer.append(first, [NewRecord(None, None, headers, 5)]) == 0
+            headers = [("h", b"1"), ("h", None)]
+            assert await producer.append(first, [(None, None, headers, 5)]) == 0
             offsets = await asyncio.gather(
                 *(producer.append(first, [new(f"{number}-0"), new(f"{number}-1")]) for number in range(100)),
                 producer.append(second, [new("other", b"key")]),
             )
             assert offsets == [*range(1, 201, 2), 0]
             records = await read(cluster, first)
-            assert tuple(records[0]) == (0, 5, None, None, list(headers))
+            assert tuple(records[0]) == (0, 5, None, None, headers)
             assert [each.value for each in records[1:]] == [f"{each // 2}-{each % 2}".encode() for each in range(200)]
             await producer.close()
 
@@ -124,7 +124,7 @@ def test_a_refused_call_fails_alone_and_the_next_go_on(kafka: Brokers) -> None:
                 producer.append(place, [new("a")]),
                 producer.append(place, [new(secrets.token_hex(10_000))]),
                 producer.append(place, [new("c")]),
-                producer.append(place, [NewRecord(None, b"", (), 2**70)]),
+                producer.append(place, [(None, b"", [], 2**70)]),
                 return_exceptions=True,
             )
             faults = [each for each in found if isinstance(each, KafkaError)]

@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 
 from sharequeue_gateway.record_log.log import PartitionAppend
-from sharequeue_kafka.batches import make
 from sharequeue_kafka.producing import NewRecord
 
 VALUE_HEADER: Final = "sharequeue.value"
@@ -37,12 +36,12 @@ _AT_ONCE: Final = 100
 
 def new_records(append: PartitionAppend, intent_id: str | None = None) -> list[NewRecord]:
     """The records of an append. `intent_id`: each record names it in a header."""
-    named = [] if intent_id is None else [(APPEND_HEADER, intent_id.encode())]
+    named: list[tuple[str, bytes | None]] = [] if intent_id is None else [(APPEND_HEADER, intent_id.encode())]
     tails, time_ms = append.tails, append.max_timestamp_ms
     if append.plain:
         at = len(_BEFORE_VALUE % time_ms)
         values = [tail[at:-1] for tail in tails]
-        return [make(NewRecord, (None, None if value == _NULL else value, named, time_ms)) for value in values]
+        return [(None, None if value == _NULL else value, named, time_ms) for value in values]
     return [
         _new_record(found, named)
         for first in range(0, len(tails), _AT_ONCE)
@@ -62,4 +61,4 @@ def _new_record(found: _Tail, named: Sequence[tuple[str, bytes | None]]) -> NewR
         headers.append((VALUE_HEADER, BASE64))
     elif value == _NULL:
         value = None
-    return NewRecord(key, value, headers, found.timestamp_ms)
+    return key, value, headers, found.timestamp_ms
