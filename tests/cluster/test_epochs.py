@@ -46,15 +46,21 @@ def test_a_renewal_is_answered_once_redis_has_it(
     topic_id = make_topic(clients[0], name, 1)
     produce(clients[0], name, 0, RECORDS)
     held = fetch(clients[0], name, topics=[name], member_id="m", max_wait_ms=5000)
-    locks = redis_keys(stack).locks(SharePartitionKey(name, topic_id, 0))
+    key, keys = SharePartitionKey(name, topic_id, 0), redis_keys(stack)
+
+    def locks(redis: Redis) -> str:
+        return keys.locks(key, int(redis.get(keys.leader(key))))
 
     def deadline_ms(redis: Redis) -> int:
-        deadline: int = json.loads(redis.hget(locks, f"0-{RECORDS - 1}"))[2]
-        return deadline
+        (lock,) = json.loads(redis.lindex(locks(redis), -1))
+        assert lock[:2] == [0, RECORDS - 1]
+        return int(lock[4])
 
     assert stack._redis_url is not None
     with Redis.from_url(stack._redis_url) as redis:
         acquired_ms = deadline_ms(redis)
-        redis.hset(locks, "epoch", asyncio.run(given_epoch(stack)))
+        epoch = asyncio.run(given_epoch(stack))
+        redis.rename(locks(redis), keys.locks(key, epoch))
+        redis.set(keys.leader(key), epoch)
         acknowledge(clients[0], name, held, "renew")
         assert deadline_ms(redis) > acquired_ms

@@ -3,7 +3,9 @@
 import asyncio
 
 import pytest
+from redis.asyncio import Redis
 from sharequeue_gateway.cluster.redis_client import RedisKeys
+from sharequeue_gateway.locks import lock_store
 from sharequeue_gateway.locks.lock_store import fetch_key
 from sharequeue_gateway.record_log.database import CLUSTER_ID, LogDatabase
 
@@ -70,9 +72,12 @@ def test_redis_keys_do_not_collide() -> None:
     topic = new_topic()
     assert RedisKeys().locks(SharePartitionKey("1:g", topic, 0)) != RedisKeys().locks(SharePartitionKey("g", topic, 1))
     names = {
-        RedisKeys().locks(SharePartitionKey(group, topic, n)) for group in ("g", "g:0", "0:g", ":") for n in range(3)
+        RedisKeys().locks(SharePartitionKey(group, topic, n), epoch)
+        for group in ("g", "g:0", "0:g", ":")
+        for n in range(3)
+        for epoch in ("", 0, 1)
     }
-    assert len(names) == 12
+    assert len(names) == 36
     assert len({fetch_key("a", "b,c", "d"), fetch_key("a", "b", "c,d"), fetch_key('a","b', "c", "d")}) == 3
 
 
@@ -84,7 +89,7 @@ async def test_clusters_that_share_a_redis_share_nothing(redis_url: str) -> None
         assert await copy.with_locks([key]) == []
         assert await copy.fetched("f") == []
         assert await locks_of(copy, key, leader_epoch=9) == []
-        assert await here.write(lock_write(key, {})), "the higher epoch is the copy's"
+        assert await here.write(lock_write(key, HELD)), "the higher epoch is the copy's"
         assert await here.with_locks([key, new_key()]) == [key]
         assert await locks_of(here, key) == restored(HELD)
 
@@ -129,6 +134,37 @@ async def test_a_fenced_leader_cannot_write_or_read_locks(redis_url: str) -> Non
         assert await zombie.write(lock_write(free, {}, leader_epoch=4)), "other share-partitions are not touched"
         assert await leader.write(lock_write(key, {(20, 20): ("m1", 1, 7)}, leader_epoch=5))
         assert await locks_of(leader, key, leader_epoch=5) == restored({**HELD, (20, 20): ("m1", 1, 7)})
+
+
+async def test_a_leader_whose_list_is_lost_writes_until_another_leads(redis_url: str) -> None:
+    key = new_key()
+    async with (
+        timers(redis_url) as first,
+        timers(redis_url, "gateway-1") as second,
+        Redis.from_url(redis_url) as redis,
+    ):
+        assert await first.write(lock_write(key, {(50, 59): ("m9", 1, 7)}, leader_epoch=4))
+        await redis.delete(RedisKeys().leader(key), RedisKeys().locks(key, 4))
+        assert await first.write(lock_write(key, HELD, leader_epoch=4))
+        assert await locks_of(second, key, leader_epoch=5) == restored(HELD)
+        await redis.delete(RedisKeys().locks(key, 5))
+        assert not await first.write(lock_write(key, HELD, leader_epoch=4))
+
+
+async def test_locks_are_written_again_long_before_redis_removes_them(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock_store, "WRITE_AGAIN_S", 0.0)
+    key = new_key()
+    names = [RedisKeys().leader(key), RedisKeys().locks(key, 1)]
+    async with timers(redis_url) as lock_timers, Redis.from_url(redis_url) as redis:
+        assert await lock_timers.write(lock_write(key, HELD))
+        for name in names:
+            await redis.pexpire(name, 60_000)
+        lock_timers.all_locks = lambda: [lock_write(key, HELD, whole=True)]
+        while min([await redis.pttl(name) for name in names]) <= 60_000:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert await locks_of(lock_timers, key) == restored(HELD)
 
 
 async def test_a_write_raises_the_leader_epoch(redis_url: str) -> None:

@@ -84,7 +84,7 @@ def test_a_lost_write_is_fenced(own_stack: Stack, redis_url: str, gateway: Gatew
 
     def leader_epoch() -> int:
         with redis_client.Redis.from_url(redis_url) as redis:
-            return int(redis.hget(redis_keys(own_stack).locks(key), "epoch") or 0)
+            return int(redis.get(redis_keys(own_stack).leader(key)) or 0)
 
     led_with = leader_epoch()
     share_coordinator = own_stack.service("share coordinator").process
@@ -107,9 +107,14 @@ def test_locks_missing_in_redis_survive_a_reload(own_stack: Stack, redis_url: st
     key = SharePartitionKey("g", gateway.describe_topic("orders")["topic_id"], 0)
     gateway.produce("orders", "one", "two")
     assert gateway.acquire("g", "orders") == ["0-1×1"]
+    keys = redis_keys(own_stack)
     with redis_client.Redis.from_url(redis_url) as redis:
-        redis.delete(redis_keys(own_stack).locks(key))
+
+        def locks() -> str:
+            return keys.locks(key, int(redis.get(keys.leader(key))))
+
+        redis.delete(locks())
         unload(own_stack, key)
         assert gateway.acquire("g", "orders", max_wait_ms=0) == []
-        wait_until(lambda: redis.hexists(redis_keys(own_stack).locks(key), "0-1"))
+        wait_until(lambda: redis.lindex(locks(), -1).startswith(b"[[0,1,"))
     assert Accepting(own_stack, gateway, "g", "orders", 1).status() == "applied"

@@ -34,11 +34,12 @@ class RedisKeys(NamedTuple):
 
     cluster_id: str = ""
 
-    def locks(self, key: SharePartitionKey) -> str:
-        return f"sharequeue:{self.cluster_id}:locks:{key.topic_id}:{key.partition}:{key.group_id}"
+    def leader(self, key: SharePartitionKey) -> str:
+        return f"sharequeue:{self.cluster_id}:leader:{key.topic_id}:{key.partition}:{key.group_id}"
 
-    def spare(self, key: SharePartitionKey) -> str:
-        return f"sharequeue:{self.cluster_id}:spare:{key.topic_id}:{key.partition}:{key.group_id}"
+    def locks(self, key: SharePartitionKey, leader_epoch: int | str = "") -> str:
+        """The name of a leader's locks. Without an epoch: its begin."""
+        return f"sharequeue:{self.cluster_id}:locks:{key.topic_id}:{key.partition}:{key.group_id}:{leader_epoch}"
 
     def fetch(self, name: str) -> str:
         return f"sharequeue:{self.cluster_id}:fetch:{name}"

@@ -7,8 +7,8 @@ import msgspec
 
 from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 
-MOST_FIELDS: Final = 2000
-"""A round trip of several writes names no more fields of hashes. Redis takes 1 to 2 ms for so many."""
+MOST_LOCKS: Final = 2000
+"""A round trip of several writes has no more locks."""
 Command = Sequence[Any]
 
 

@@ -1,34 +1,32 @@
 """Reads acquisition locks back for the next leader, and notices when Redis is away, back, or has lost its data.
 
-One hash per share-partition holds the epoch of its leader and its locks. The deadline in the leader's memory decides
-when a lock ends.
+For each share-partition, one key holds the epoch of its leader, and a list its locks. The deadline in the leader's
+memory decides when a lock ends.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError
 
 from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 from sharequeue.repeats import REDIS_REFUSES, REDIS_SILENT, Every
 from sharequeue.slices import Slices, in_slices
-from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
+from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys
 from sharequeue_gateway.cluster.redis_faults import SILENT
-from sharequeue_gateway.locks import scripts
 from sharequeue_gateway.locks.eviction import Eviction
 from sharequeue_gateway.locks.lock_calls import LockWrite, encode
 from sharequeue_gateway.locks.lock_writer import (
-    HASH_TTL_MS,
-    Commands,
+    LOADED_AT_ONCE,
+    LOCKS_TTL_MS,
     LockWriter,
     heed_cancellation,
     in_time,
     round_trips,
 )
-from sharequeue_gateway.locks.scripts import sha1
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
@@ -37,12 +35,14 @@ PROBE_BYTES: Final = 64 << 10
 """The size of a probe. Redis must have room for it before it is used again, or it would refuse the first lock."""
 LOOK_S: Final = 0.5
 """How often a gateway looks whether Redis has lost its data."""
-LOADED_AT_ONCE: Final = 256
+WRITE_AGAIN_S: Final = LOCKS_TTL_MS / 4000
+"""All locks are written again after this time."""
 LOAD_TIMEOUT_S: Final = 2.0  # longer than for a fetch: locks that a load misses may be lost
 WRITE_BACK_TIMEOUT_S: Final = 5.0
 MARK_TTL_MS: Final = 3_600_000
-_decode: Final = msgspec.json.Decoder(tuple[str, int, int, int, int, int]).decode
-"""The value of a lock: the fields of RestoredLock behind its offsets, which are its name; the state epoch is fourth."""
+NO_LOCKS: Final = b"[]"
+_decode: Final = msgspec.json.Decoder(list[tuple[int, int, str, int, int, int, int, int]]).decode
+"""An entry: locks, each with the fields of RestoredLock; behind the deadline, the state epoch."""
 
 
 def fetch_key(group_id: str, member_id: str, fetch_id: str) -> str:
@@ -57,29 +57,19 @@ class LockStore(LockWriter):
         self.eviction: Final = Eviction(redis)
         self._mark = keys.mark(node_id)
         self._marked = False
+        self._write_again_at = time.monotonic() + WRITE_AGAIN_S
         self._load_timeout_s = max(LOAD_TIMEOUT_S, self._timeout_s)
 
     async def with_locks(self, keys: Sequence[SharePartitionKey]) -> list[SharePartitionKey]:
         """The share-partitions of which Redis has entries of locks."""
         if self.degraded or not keys:
             return []
-        commands = [["HLEN", self._keys.locks(key)] for key in keys]
-        counts = await self._guard(self._execute(commands), self._load_timeout_s) or [0] * len(keys)
-        return [key for key, count in zip(keys, counts, strict=True) if count > 1]  # one field is the epoch
-
-    async def _execute(self, commands: Commands) -> list[Any]:
-        try:
-            return await self._execute_once(commands)
-        except NoScriptError:
-            return await self._with_scripts(self._execute_once, commands)
-
-    async def _execute_once(self, commands: Commands) -> list[Any]:
-        pipeline = self._redis.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
-        with asking():
-            answers: list[Any] = await pipeline.execute()
-        return answers
+        asked = self._execute([["GET", self._keys.leader(key)] for key in keys], self._load_timeout_s)
+        epochs = await self._guard(asked) or [None] * len(keys)
+        lists = [self._keys.locks(key, int(epoch or 0)) for key, epoch in zip(keys, epochs, strict=True)]
+        asked = self._execute([["LINDEX", name, -1] for name in lists], self._load_timeout_s)
+        entries = await self._guard(asked) or [None] * len(keys)
+        return [key for key, last in zip(keys, entries, strict=True) if last not in (None, NO_LOCKS)]
 
     async def load(
         self, epochs: Sequence[tuple[SharePartitionKey, int, int]], lost: tuple[int, int] = (0, 0)
@@ -94,11 +84,7 @@ class LockStore(LockWriter):
         found: list[list[RestoredLock] | int] = [[] for _ in epochs]
         for start in range(0, len(epochs), LOADED_AT_ONCE):
             some = epochs[start : start + LOADED_AT_ONCE]
-            commands = [
-                ["EVALSHA", sha1(scripts.LOAD), 1, self._keys.locks(key), leader_epoch, HASH_TTL_MS, *lost]
-                for key, leader_epoch, _ in some
-            ]
-            answers = await self._guard(self._execute(commands), self._load_timeout_s)
+            answers = await self._guard(self._load([each[:2] for each in some], lost, self._load_timeout_s))
             if answers is None:  # Redis fails; what was read is valid
                 break
             for place, answer in enumerate(answers, start):
@@ -109,15 +95,15 @@ class LockStore(LockWriter):
         """The highest leader epoch that Redis knows, 0 if it knows none; None while it does not answer."""
         if self.degraded:
             return None
-        epochs: list[bytes | None] | None = await self._guard(self._redis.hmget(self._keys.locks(key), ["epoch"]))
+        epochs = await self._guard(self._execute([["GET", self._keys.leader(key)]], self._timeout_s))
         return None if epochs is None else int(epochs[0] or 0)
 
     async def fetched(self, name: str) -> list[bytes]:
         """The stored answer of a fetch of that name, one entry per partition, while Redis keeps it."""
         if self.degraded:
             return []
-        values: list[bytes] | None = await self._guard(self._redis.hvals(self._keys.fetch(name)))
-        return values or []
+        values = await self._guard(self._execute([["HVALS", self._keys.fetch(name)]], self._timeout_s))
+        return values[0] if values else []
 
     def _pause_s(self) -> float:
         if not self.degraded:
@@ -127,6 +113,8 @@ class LockStore(LockWriter):
     async def watch(self, led_locks: Callable[[], Iterable[LockWrite]]) -> None:
         """Notice that Redis has lost its data; while degraded, probe until Redis is back. Runs until it is cancelled.
 
+        Locks that Redis has lost are written again, and all of them long before Redis would remove them.
+
         Args:
             led_locks: all locks of this gateway, to be written again; an iterator may make each write when it is due.
         """
@@ -134,16 +122,16 @@ class LockStore(LockWriter):
             if self.degraded:
                 await self._recover(led_locks)
                 continue
-            if self._incomplete:  # Redis was restarted and has lost its data, and no call of this gateway failed
+            if self._incomplete:
+                log.warning("Redis has lost its data; all locks are written again")
+            if self._incomplete or time.monotonic() > self._write_again_at:
                 self._incomplete = False
-                count = await self._write_all(led_locks())
-                log.warning(
-                    "Redis has lost its data; all locks are written again", extra=fields(share_partitions=count)
-                )
+                self._write_again_at = time.monotonic() + WRITE_AGAIN_S
+                await self._write_all(led_locks())
             await self._guard(self._look_at_mark())
 
     async def _look_at_mark(self) -> None:
-        (marked,) = await self._execute_once([self._set_mark()])
+        (marked,) = await self._execute([self._set_mark()], self._timeout_s)
         self._incomplete |= self._marked and marked is None
         self._marked = True
 
@@ -162,7 +150,7 @@ class LockStore(LockWriter):
     async def _recover(self, led_locks: Callable[[], Iterable[LockWrite]]) -> None:
         """Write back every lock, including those that are acquired at this time. Only then is Redis used again."""
         try:
-            await in_time(self._probe(), WRITE_BACK_TIMEOUT_S)
+            await self._probe()
             self._incomplete = False
             self._while_writing_back = []
             count = await self._write_all(led_locks())
@@ -181,34 +169,25 @@ class LockStore(LockWriter):
 
     async def _write_back(self, writes: Sequence[LockWrite]) -> None:
         """Raises: the errors of LOST."""
-        answers = [1] * len(writes)
+        await self._lead(writes, WRITE_BACK_TIMEOUT_S)
         for trip in round_trips(writes, self._keys):
-            await in_time(self._round_trip(trip, answers), WRITE_BACK_TIMEOUT_S)
+            await in_time(self._own_connection.execute([call.command for call in trip]), WRITE_BACK_TIMEOUT_S)
 
     async def _probe(self) -> None:
         """Write a probe, then a second value, which a full Redis refuses. Raises: the errors of LOST."""
         probe = self._keys.probe(self._node_id)
-        await self._execute_once(
-            [
-                ["HSET", probe, "x", b"x" * PROBE_BYTES],
-                ["PEXPIRE", probe, 1000],
-                ["HSET", probe, "x", b""],
-                self._set_mark(),
-            ]
-        )
+        some, more = ["RPUSH", probe, b"x" * PROBE_BYTES], ["RPUSHX", probe, b""]
+        await self._execute([some, ["PEXPIRE", probe, 1000, "NX"], more, self._set_mark()], WRITE_BACK_TIMEOUT_S)
 
 
 async def _restored(entries: Sequence[bytes], state_epoch: int) -> list[RestoredLock]:
-    """Decode the locks of one hash, in slices. `entries`: its fields, each with its value behind it."""
-    locks: list[RestoredLock] = []
+    """Decode the entries of one list, in slices. Where two locks have the same offsets, the later one counts."""
+    locks: dict[tuple[int, int], RestoredLock] = {}
     slices = Slices()
-    for name, value in zip(entries[::2], entries[1::2], strict=True):
+    for entry in entries:
         if slices.over():
             await slices.pause()
-        if name == b"epoch":
-            continue
-        lock = _decode(value)
-        if lock[3] == state_epoch:
-            first_offset, _, last_offset = name.partition(b"-")
-            locks.append(RestoredLock(int(first_offset), int(last_offset), *lock[:3], *lock[4:]))
-    return locks
+        for lock in _decode(entry):
+            if lock[5] == state_epoch:
+                locks[lock[:2]] = RestoredLock(*lock[:5], *lock[6:])
+    return list(locks.values())

@@ -3,14 +3,14 @@
 A request that finds nothing under way sends its locks in its own task. As long as pipelines have company, the task of
 `run` sends them.
 
-The script refuses a leader epoch below the stored one, so a replaced gateway hands out nothing. If Redis does not
-answer in time, writes succeed without it: see the page of this folder.
+Redis has no list of locks for a leader epoch below the last one, so a replaced gateway hands out nothing. If Redis does
+not answer in time, writes succeed without it: see the page of this folder.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -20,18 +20,18 @@ from redis.exceptions import ConnectionError as ConnectionClosed
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from sharequeue.background import IN_COMPANY
-from sharequeue.protocol.types import MAX_DELAY_MS
+from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys
+from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
 from sharequeue_gateway.cluster.redis_faults import SILENT, trouble_of
-from sharequeue_gateway.locks import scripts
-from sharequeue_gateway.locks.lock_calls import MOST_FIELDS, Call, Command, LockWrite, encode
-from sharequeue_gateway.locks.scripts import sha1
+from sharequeue_gateway.locks.lock_calls import MOST_LOCKS, Call, Command, LockWrite, encode
+from sharequeue_gateway.locks.scripts import LOAD, LOAD_SHA1
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 
-HASH_TTL_MS: Final = 2 * MAX_DELAY_MS
+LOCKS_TTL_MS: Final = 2 * MAX_DELAY_MS
+LOADED_AT_ONCE: Final = 256
 LOG_PAUSE_S: Final = 60.0
 """The shortest pause between two log lines about the same trouble with Redis."""
 TURNS: Final = 10
@@ -44,37 +44,26 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
     done: asyncio.Future[bool]
 
 
-def _calls(write: LockWrite, keys: RedisKeys) -> Iterator[tuple[Command, int]]:
-    """The calls of one write, each with its number of fields: MOST_FIELDS at most, one at least.
-
-    Many locks that stand in place of all others are gathered in a spare hash first, because Redis answers nobody while
-    it runs a script.
-    """
-    locks, place = write.locks, keys.locks(write.key)
-    gathers = write.whole and len(locks) > MOST_FIELDS
-    into = keys.spare(write.key) if gathers else place
-    for first in range(0, max(len(locks), 1), MOST_FIELDS):
-        some = locks[first : first + MOST_FIELDS]
-        replaces = int(write.whole and first == 0)
-        command: list[Any] = ["EVALSHA", sha1(scripts.WRITE), 1, into, write.leader_epoch, HASH_TTL_MS, replaces]
-        for lock in some:
-            command += (f"{lock.first_offset}-{lock.last_offset}", encode((*lock[2:5], write.state_epoch, *lock[5:])))
-        yield command, max(len(some), 1)
-    if gathers:
-        yield ["EVALSHA", sha1(scripts.REPLACE), 2, place, into, write.leader_epoch, len(locks) + 1], 1
-
-
 def round_trips(writes: Sequence[LockWrite], keys: RedisKeys) -> Iterator[list[Call]]:
-    """The calls of these writes, in order, cut into round trips of at most MOST_FIELDS fields."""
+    """The calls of these writes, in order. Several share a round trip if they have at most MOST_LOCKS locks.
+
+    A write is one entry of a list. If it stands in place of all locks, the entries before it go. All of that may happen
+    twice: the connection sends calls again.
+    """
     trip: list[Call] = []
-    left = MOST_FIELDS
+    left = MOST_LOCKS
     for place, write in enumerate(writes):
-        for command, count in _calls(write, keys):
-            if count > left:
-                yield trip
-                trip, left = [], MOST_FIELDS
-            trip.append(Call(command, place))
-            left -= count
+        locks = [(*lock[:5], write.state_epoch, *lock[5:]) for lock in write.locks]
+        count = max(len(locks), 1)
+        if trip and count > left:
+            yield trip
+            trip, left = [], MOST_LOCKS
+        left -= count
+        entries = keys.locks(write.key, write.leader_epoch)
+        trip.append(Call(["RPUSHX", entries, encode(locks)], place))
+        if write.whole:
+            trip.append(Call(["LTRIM", entries, -1, -1], None))
+            trip += (Call(["PEXPIRE", each, LOCKS_TTL_MS], None) for each in (entries, keys.leader(write.key)))
     for write in writes:
         if write.fetch is not None:
             fetch_name, value, ttl_ms = write.fetch
@@ -192,44 +181,70 @@ class LockWriter:
         """Send what has gathered, in the task that calls this."""
         gathered, self._gathered = self._gathered, []
         writes = [waiting.write for waiting in gathered]
-        answers = [1] * len(writes)
         self._busy = True
         self._in_company = IN_COMPANY if len(writes) > 1 else max(self._in_company - 1, 0)
         try:
-            for trip in round_trips(writes, self._keys):
-                if not await self._guard(self._round_trip(trip, answers)):
-                    break
+            refused = await self._without_list(writes)
+            if refused:  # Redis has lost their lists, or knows a later leader
+                again = [writes[place] for place in refused]
+                await self._guard(self._lead(again, self._timeout_s))
+                refused = [refused[place] for place in await self._without_list(again)]
         finally:
             self._busy = False
             if self._gathered:
                 self._in_company = IN_COMPANY
                 self._wake.set()
-        for waiting, answer in zip(gathered, answers, strict=True):
+        for place, waiting in enumerate(gathered):
             if not waiting.done.done():
-                waiting.done.set_result(answer != 0)
+                waiting.done.set_result(place not in refused)
 
-    async def _round_trip(self, trip: Sequence[Call], answers: list[int]) -> bool:
-        """Send one round trip. `answers`: by write, 0 if Redis knows a higher leader epoch."""
-        commands = [call.command for call in trip]
+    async def _without_list(self, writes: Sequence[LockWrite]) -> list[int]:
+        """Write locks. Returns: the places of the writes that Redis has no list for; none once it is not used."""
+        refused: list[int] = []
+        for trip in round_trips(writes, self._keys):
+            answers = await self._guard(
+                in_time(self._own_connection.execute([call.command for call in trip]), self._timeout_s)
+            )
+            if answers is None:
+                return []
+            refused += [
+                call.write for call, answer in zip(trip, answers, strict=True) if call.write is not None and not answer
+            ]
+        return refused
+
+    async def _lead(self, writes: Sequence[LockWrite], timeout_s: float) -> None:
+        """Have Redis make the lists of these writes, unless it knows a later leader."""
+        for start in range(0, len(writes), LOADED_AT_ONCE):
+            some = writes[start : start + LOADED_AT_ONCE]
+            await self._load([(write.key, write.leader_epoch) for write in some], (0, 0), timeout_s)
+
+    async def _load(
+        self, epochs: Sequence[tuple[SharePartitionKey, int]], lost: tuple[int, int], timeout_s: float
+    ) -> list[Any]:
+        """Make each epoch the last one. Returns: the entries of each, or the higher epoch that Redis knows."""
+        commands = [
+            ["EVALSHA", LOAD_SHA1, 2, self._keys.leader(key), self._keys.locks(key), leader_epoch, LOCKS_TTL_MS, *lost]
+            for key, leader_epoch in epochs
+        ]
         try:
-            found = await self._own_connection.execute(commands)
-        except NoScriptError:
-            found = await self._with_scripts(self._own_connection.execute, commands)
-        for call, answer in zip(trip, found, strict=True):
-            if call.write is not None:
-                answers[call.write] = answers[call.write] and answer
-        return True
+            return await self._execute(commands, timeout_s)
+        except NoScriptError:  # Redis has lost the script, for example by a restart
+            await self._execute([["SCRIPT LOAD", LOAD]], timeout_s)
+            return await self._execute(commands, timeout_s)
 
-    async def _with_scripts(self, execute: Callable[[Commands], Awaitable[list[Any]]], commands: Commands) -> list[Any]:
-        """Redis has lost the scripts, for example by a restart: load them, then run the commands."""
-        for script in scripts.ALL:
-            await self._redis.script_load(script)
-        return await execute(commands)
+    async def _execute(self, commands: Commands, timeout_s: float) -> list[Any]:
+        """Run commands in one round trip on a connection of the pool."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        with asking():
+            answers: list[Any] = await in_time(pipeline.execute(), timeout_s)
+        return answers
 
-    async def _guard(self, call: Awaitable[Any], timeout_s: float | None = None) -> Any:
+    async def _guard(self, call: Awaitable[Any]) -> Any:
         """Await a call. Returns: its answer; None if it fails or is late: Redis is not used any more."""
         try:
-            answer = await in_time(call, timeout_s or self._timeout_s)
+            answer = await call
         except LOST as fault:
             if not self.degraded:
                 self._turn(degraded=True)
