@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 import click
 import uvloop
-from sharequeue_gateway.cluster.redis_client import redis_client
-from sharequeue_gateway.locks.lock_writer import OwnConnection
+from sharequeue_gateway.cluster.redis_client import OwnConnection, redis_client
 
 from bench.processes import threads_cpu_seconds
 from bench.queues import ShareQueue, new_name
@@ -113,7 +112,7 @@ class Steps:
 
     async def _set(self, count: int) -> None:
         for value in VALUES(count):
-            await self._redis.execute([["SET", "bench", value]])
+            await self._redis.execute([["SET", "bench", value]], 5)
 
 
 async def measure(stacks: dict[str, Stack], rounds: int) -> dict[tuple[str, str], list[Turn]]:

@@ -24,7 +24,6 @@ from sharequeue_gateway.locks.lock_writer import (
     LOCKS_TTL_MS,
     LockWriter,
     heed_cancellation,
-    in_time,
     round_trips,
 )
 from sharequeue_http.log import fields
@@ -171,7 +170,7 @@ class LockStore(LockWriter):
         """Raises: the errors of LOST."""
         await self._lead(writes, WRITE_BACK_TIMEOUT_S)
         for trip in round_trips(writes, self._keys):
-            await in_time(self._own_connection.execute([call.command for call in trip]), WRITE_BACK_TIMEOUT_S)
+            await self._own_connection.execute([call.command for call in trip], WRITE_BACK_TIMEOUT_S)
 
     async def _probe(self) -> None:
         """Write a probe, then a second value, which a full Redis refuses. Raises: the errors of LOST."""

@@ -14,17 +14,15 @@ from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
-from hiredis import pack_command
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as ConnectionClosed
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError
 
 from sharequeue.background import IN_COMPANY
 from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.redis_client import LOST, RedisKeys, asking
+from sharequeue_gateway.cluster.redis_client import LOST, Commands, OwnConnection, RedisKeys, asking, in_time
 from sharequeue_gateway.cluster.redis_faults import SILENT, trouble_of
-from sharequeue_gateway.locks.lock_calls import MOST_LOCKS, Call, Command, LockWrite, encode
+from sharequeue_gateway.locks.lock_calls import MOST_LOCKS, Call, LockWrite, encode
 from sharequeue_gateway.locks.scripts import LOAD, LOAD_SHA1
 from sharequeue_http.log import fields
 
@@ -34,9 +32,6 @@ LOCKS_TTL_MS: Final = 2 * MAX_DELAY_MS
 LOADED_AT_ONCE: Final = 256
 LOG_PAUSE_S: Final = 60.0
 """The shortest pause between two log lines about the same trouble with Redis."""
-TURNS: Final = 10
-
-Commands = Sequence[Command]
 
 
 class _Waiting(msgspec.Struct, frozen=True, eq=False):
@@ -72,48 +67,6 @@ def round_trips(writes: Sequence[LockWrite], keys: RedisKeys) -> Iterator[list[C
             trip.append(Call(["PEXPIRE", keys.fetch(fetch_name), ttl_ms], None))
     if trip:
         yield trip
-
-
-class OwnConnection:
-    """A connection for one busy writer. The client of redis-py uses more CPU around a command than the command itself.
-
-    If the connection is closed, the commands are sent once more, as by `redis_client`. The caller sets the timeout.
-    """
-
-    def __init__(self, redis: Redis) -> None:
-        pool = redis.connection_pool
-        self._connection: Any = pool.connection_class(**{**pool.connection_kwargs, "socket_timeout": None})
-        self._in_use = asyncio.Lock()
-
-    async def execute(self, commands: Commands) -> list[Any]:
-        """Run commands in one round trip. Returns: their answers. Raises: RedisError, also if one of them failed."""
-        packed = b"".join([pack_command(tuple(command)) for command in commands])
-        async with self._in_use:
-            for last in (False, True):
-                try:  # a cancelled or failed round trip closes the connection, or the next one would read its late answers
-                    await self._connection.send_packed_command(packed, check_health=False)
-                    answers: list[Any] = []
-                    failed: ResponseError | None = None
-                    for _ in commands:
-                        try:
-                            answers.append(await self._connection.read_response())
-                        except ResponseError as error:
-                            failed = failed or error
-                    break
-                except (ConnectionClosed, RuntimeError):  # RuntimeError: see LOST
-                    if last:
-                        raise
-                except LOST:
-                    raise
-                except Exception as fault:  # a fault of redis-py itself
-                    await self._connection.disconnect(nowait=True)
-                    raise RedisError(f"redis-py failed: {fault!r}") from fault
-        if failed is not None:
-            raise failed
-        return answers
-
-    async def close(self) -> None:
-        await self._connection.disconnect()
 
 
 class LockWriter:
@@ -202,9 +155,7 @@ class LockWriter:
         """Write locks. Returns: the places of the writes that Redis has no list for; none once it is not used."""
         refused: list[int] = []
         for trip in round_trips(writes, self._keys):
-            answers = await self._guard(
-                in_time(self._own_connection.execute([call.command for call in trip]), self._timeout_s)
-            )
+            answers = await self._guard(self._own_connection.execute([call.command for call in trip], self._timeout_s))
             if answers is None:
                 return []
             refused += [
@@ -270,32 +221,6 @@ class LockWriter:
         if not degraded:
             self._logged = ("", 0.0)  # the next trouble is another one, however soon it comes
         metrics.LOCK_TIMERS_DEGRADED.set(degraded)
-
-
-async def in_time(call: Awaitable[Any], timeout_s: float) -> Any:
-    """Await a call. Only time in which the event loop runs counts: a busy loop does not make Redis late.
-
-    The timeout is split into TURNS turns, and each starts after the one before it has ended. So a loop that stands
-    still uses up one turn at most. Raises: TimeoutError.
-    """
-    loop = asyncio.get_running_loop()
-    turns = 0
-    timer: asyncio.TimerHandle
-
-    def turn() -> None:
-        nonlocal turns, timer
-        turns += 1
-        if turns == TURNS:
-            limit.reschedule(loop.time())
-        else:
-            timer = loop.call_later(timeout_s / TURNS, turn)
-
-    async with asyncio.timeout(None) as limit:
-        timer = loop.call_later(timeout_s / TURNS, turn)
-        try:
-            return await call
-        finally:
-            timer.cancel()
 
 
 def heed_cancellation() -> None:
