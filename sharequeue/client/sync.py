@@ -62,7 +62,6 @@ class Producer(OwnThread[client.Producer]):
 
     Args:
         url: the gateway, e.g. "http://127.0.0.1:8080". Of several, the next is called when one gives no answer.
-        linger_ms: how long the first record of a batch waits for others, also while no request is under way.
         max_batch_records, max_batch_bytes: a request holds no more; a larger record has a request of its own.
         max_buffer_bytes: `send` waits while more than this is buffered.
         deadline_ms: for all tries of a request.
@@ -83,7 +82,6 @@ class Producer(OwnThread[client.Producer]):
         self,
         url: str | Sequence[str],
         *,
-        linger_ms: float = 0,
         max_batch_records: int = 1000,
         max_batch_bytes: int = 1024 * 1024,
         max_buffer_bytes: int = 32 * 1024 * 1024,
@@ -97,7 +95,6 @@ class Producer(OwnThread[client.Producer]):
         super().__init__(
             lambda: client.Producer(
                 url,
-                linger_ms=linger_ms,
                 max_batch_records=max_batch_records,
                 max_batch_bytes=max_batch_bytes,
                 max_buffer_bytes=max_buffer_bytes,
