@@ -225,10 +225,10 @@ def test_the_first_in_turn_are_found_without_a_look_at_the_others() -> None:
     topic = topic_of(1000)
     for led in topic.members[1:]:
         set_empty(topic, led, NO_DEADLINE_MS)
-    assert [led.number for led in ready_in_turn([topic], 7, 16)] == [0]
+    assert [led.key.partition for led in ready_in_turn([topic], 7, 16)] == [0]
     for led in topic.members:
         set_empty(topic, led, 0)
     assert isinstance(topic.members, CountedLooks)
     topic.members.looks = 0
-    assert [led.number for led in ready_in_turn([topic], 7, 16)] == [*range(7, 23)]
+    assert [led.key.partition for led in ready_in_turn([topic], 7, 16)] == [*range(7, 23)]
     assert 16 <= topic.members.looks <= 2 * 16
