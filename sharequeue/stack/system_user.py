@@ -137,12 +137,14 @@ class Shelter:
         copy = HOME / f"wheel-{hashlib.sha256(listed.encode()).hexdigest()[:16]}"
         with _changing_home():
             if not _is_whole(copy, installed, files):
-                if copy.exists():
-                    _discard(copy)
                 partial = copy.with_name(f"{copy.name}.partial")
                 shutil.rmtree(partial, ignore_errors=True)
                 _copy(installed, files, partial)
                 os.sync()  # a machine that loses its power must not keep the name of a copy without its bytes
+                if copy.exists():
+                    with contextlib.suppress(FileNotFoundError):
+                        os.link(copy / "lock", partial / "lock")  # servers that run from the damaged copy hold it
+                    _discard(copy)
                 partial.rename(copy)
             self._hold(copy)
         return copy

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import pwd
@@ -186,6 +187,32 @@ if ROOT:
         assert Shelter(STRANGER).programs(POSTGRES, PROGRAMS) == copy
         assert (copy / PROGRAMS[0]).read_bytes() == whole
         assert left(home) == {copy.name}
+
+    def test_a_server_keeps_a_copy_that_another_one_has_replaced(home: Path, private: Path) -> None:
+        running = Shelter(STRANGER)
+        copy = running.programs(POSTGRES, PROGRAMS)
+        (copy / PROGRAMS[0]).unlink()
+        Shelter(STRANGER).programs(POSTGRES, PROGRAMS)
+        remove_leftovers()
+        assert left(home) == {copy.name}
+        del running
+        remove_leftovers()
+        assert left(home) == set()
+
+    def test_a_damaged_copy_stays_until_there_is_a_whole_one(
+        home: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A full disk ends the copying. A server may run the rest of its programs from the damaged one."""
+        copy = Shelter(STRANGER).programs(POSTGRES, PROGRAMS)
+        os.truncate(copy / PROGRAMS[0], 0)
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(shutil, "copyfile", full)
+        with pytest.raises(OSError, match="No space"):
+            Shelter(STRANGER).programs(POSTGRES, PROGRAMS)
+        assert copy.name in left(home)
 
     def test_the_next_start_removes_leftovers_of_a_killed_program(home: Path, tmp_path: Path) -> None:
         code = (
