@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.http.metadata_api import MetadataApi
+from sharequeue_coordinator.metadata import store
 
 from sharequeue import access_store
 from sharequeue.protocol.access.keys import make_key, parse_key
@@ -31,7 +32,7 @@ from sharequeue.protocol.messages.cluster import MetadataChangesQuery, MetadataC
 from sharequeue.stack.checks import in_database
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest, Throttled
-from tests.storage.database import session
+from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.group_coordinators import instance, running, two
 
 DAY_MS = 24 * 3600 * 1000
@@ -384,6 +385,25 @@ async def test_two_changes_at_a_time_follow_one_another(database_url: str) -> No
                     await asyncio.sleep(0.01)
             await other
         assert (await described(coordinator)).acls == [a_right()]
+
+
+async def test_a_change_in_the_database_and_the_begin_of_a_time_line_are_no_deadlock(database_url: str) -> None:
+    async with (
+        running(database_url) as coordinator,
+        session(database_url) as connection,
+        session(database_url) as other,
+        session(database_url) as watching,
+    ):
+        fence = await coordinator.metadata.lead()
+        before = await described(coordinator)
+        async with connection.transaction():
+            await access_store.remove_acls(connection, ListAclsQuery(principal="User:nobody"))  # the change has begun
+            beginning = asyncio.create_task(store.begin_time_line(other, fence))
+            await waiting_for_a_lock(watching, "")
+            await access_store.add_acls(connection, AddAclsRequest(acls=[a_right()]))
+        await beginning
+        after = await described(coordinator)
+        assert (after.acls, after.revision > before.revision + 1) == ([a_right()], True)
 
 
 async def test_a_revision_that_gateways_know_is_not_given_again_after_a_restore(database_url: str) -> None:

@@ -155,14 +155,14 @@ async def begin_time_line(connection: Connection, fence: Fence) -> None:
             "SELECT setval('groups.leader_epoch', least(last_value + $1, 2147480000)) FROM groups.leader_epoch",
             EPOCHS_SKIPPED,
         )
+        await connection.execute(  # before the version: a change of keys and rights has this order, too
+            """UPDATE groups.access_revision
+               SET revision = greatest(revision + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"""
+        )
         await connection.execute("DELETE FROM groups.metadata_changes")
         await connection.execute(
             """UPDATE groups.metadata_version
                SET version = greatest(version + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"""
-        )
-        await connection.execute(
-            """UPDATE groups.access_revision
-               SET revision = greatest(revision + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"""
         )
         await connection.execute("SELECT pg_notify($1, '')", CHANGES_CHANNEL)
 
