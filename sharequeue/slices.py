@@ -38,12 +38,12 @@ class Slices:
 
 
 async def in_slices(items: Iterable[Item]) -> AsyncIterator[Item]:
-    """Yield items whose work is done in slices."""
+    """Yield items whose work is done in slices. No pause comes between the making of an item and its work."""
     slices = Slices()
     for item in items:
+        yield item
         if slices.over():
             await slices.pause()
-        yield item
 
 
 class Pace:

@@ -81,6 +81,7 @@ async def test_a_write_of_all_locks_lets_other_tasks_run_and_overtakes_none_of_t
 
     def all_locks() -> Iterator[LockWrite]:
         def acquire() -> None:
+            lock_timers.write(lock_write(first, singles(50, 1)))
             lock_timers.write(lock_write(last, singles(0, 1)))
             acquired.append(True)
 
@@ -103,7 +104,7 @@ async def test_a_write_of_all_locks_lets_other_tasks_run_and_overtakes_none_of_t
         while found != restored(HELD):
             await asyncio.sleep(0.05)
             found = await locks_of(lock_timers, last)
-        assert await locks_of(lock_timers, first) == restored(HELD)
+        assert await locks_of(lock_timers, first) == restored({**HELD, **singles(50, 1)}), "acquired after its turn"
         assert acquired == [True]
 
 
