@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
+from sharequeue_gateway.leader.rounds import all_locks
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.acquisition import AcquiredRange, Acquisition
 
@@ -68,6 +69,25 @@ def test_a_fetch_gets_only_locks_that_the_next_leader_will_find(event: str, writ
         assert led.writes == 0
         if letting_go is not None:
             await letting_go
+
+    run(work)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_all_locks_of_one_that_was_unloaded_in_a_pause_are_written_while_they_are_kept(kept: bool) -> None:
+    """It may be loaded again with the same leader epoch: its old locks must not replace those of the new load."""
+
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        led = await led_with_a_lock(coordinator, gateway)
+        leader, kept_locks = gateway.leader, gateway.kept_locks
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(leader, "all", lambda: [led, led])
+            writes = all_locks(leader, kept_locks)
+            assert next(writes).locks
+            leader.unload(led)
+            if kept:
+                kept_locks.keep(led)
+            assert len(list(writes)) == kept
 
     run(work)
 

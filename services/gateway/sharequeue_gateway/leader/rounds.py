@@ -42,9 +42,12 @@ async def sweep(leader: Leader, kept_locks: KeptLocks) -> None:
 
 
 def all_locks(leader: Leader, kept_locks: KeptLocks) -> Iterator[LockWrite]:
-    """All locks that this gateway knows, to write back when Redis lost them. Each write has the locks of its turn."""
+    """All locks that this gateway knows, to write back when Redis lost them. Each write has the locks of its turn.
+
+    What was unloaded since the first turn may be loaded again, with other locks and the same leader epoch.
+    """
     for led in (*leader.all(), *kept_locks.for_others()):
-        if led.machine.runs or led.lock_entries:
+        if (led.machine.runs or led.lock_entries) and (not led.fenced or kept_locks.holds(led)):
             yield led.all_locks()
 
 
