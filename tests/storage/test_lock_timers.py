@@ -151,6 +151,16 @@ async def test_a_leader_whose_list_is_lost_writes_until_another_leads(redis_url:
         assert not await first.write(lock_write(key, HELD, leader_epoch=4))
 
 
+async def test_a_write_of_all_locks_finds_that_redis_has_lost_who_leads(redis_url: str) -> None:
+    """The next leader would not find the list."""
+    key = new_key()
+    async with timers(redis_url) as lock_timers, Redis.from_url(redis_url) as redis:
+        assert await lock_timers.write(lock_write(key, {}, leader_epoch=4))
+        await redis.delete(RedisKeys().leader(key))
+        assert await lock_timers.write(lock_write(key, HELD, leader_epoch=4, whole=True))
+        assert await locks_of(lock_timers, key, leader_epoch=5) == restored(HELD)
+
+
 async def test_locks_are_written_again_long_before_redis_removes_them(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

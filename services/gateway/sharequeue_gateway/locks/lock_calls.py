@@ -28,7 +28,7 @@ class LockWrite(msgspec.Struct, frozen=True):
 
 
 class Call(NamedTuple):
-    """One command. `write`: the place of the write whose leader epoch it checks; None: it checks none."""
+    """One command. `write`: the place of the write that has failed if the answer is 0; None: of none."""
 
     command: Command
     write: int | None

@@ -58,7 +58,8 @@ def round_trips(writes: Sequence[LockWrite], keys: RedisKeys) -> Iterator[list[C
         trip.append(Call(["RPUSHX", entries, encode(locks)], place))
         if write.whole:
             trip.append(Call(["LTRIM", entries, -1, -1], None))
-            trip += (Call(["PEXPIRE", each, LOCKS_TTL_MS], None) for each in (entries, keys.leader(write.key)))
+            trip.append(Call(["PEXPIRE", entries, LOCKS_TTL_MS], None))
+            trip.append(Call(["PEXPIRE", keys.leader(write.key), LOCKS_TTL_MS], place))
     for write in writes:
         if write.fetch is not None:
             fetch_name, value, ttl_ms = write.fetch
@@ -137,11 +138,11 @@ class LockWriter:
         self._busy = True
         self._in_company = IN_COMPANY if len(writes) > 1 else max(self._in_company - 1, 0)
         try:
-            refused = await self._without_list(writes)
-            if refused:  # Redis has lost their lists, or knows a later leader
+            refused = await self._without_key(writes)
+            if refused:  # Redis has lost their lists or who leads, or knows a later leader
                 again = [writes[place] for place in refused]
                 await self._guard(self._lead(again, self._timeout_s))
-                refused = [refused[place] for place in await self._without_list(again)]
+                refused = [refused[place] for place in await self._without_key(again)]
         finally:
             self._busy = False
             if self._gathered:
@@ -151,16 +152,15 @@ class LockWriter:
             if not waiting.done.done():
                 waiting.done.set_result(place not in refused)
 
-    async def _without_list(self, writes: Sequence[LockWrite]) -> list[int]:
-        """Write locks. Returns: the places of the writes that Redis has no list for; none once it is not used."""
+    async def _without_key(self, writes: Sequence[LockWrite]) -> list[int]:
+        """Write locks. Returns: the places of the writes that Redis lacks a key for; none once it is not used."""
         refused: list[int] = []
         for trip in round_trips(writes, self._keys):
             answers = await self._guard(self._own_connection.execute([call.command for call in trip], self._timeout_s))
             if answers is None:
                 return []
-            refused += [
-                call.write for call, answer in zip(trip, answers, strict=True) if call.write is not None and not answer
-            ]
+            failed = [call.write for call, answer in zip(trip, answers, strict=True) if not answer]
+            refused += sorted({place for place in failed if place is not None})
         return refused
 
     async def _lead(self, writes: Sequence[LockWrite], timeout_s: float) -> None:
