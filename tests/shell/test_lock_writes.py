@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.rounds import all_locks
+from sharequeue_gateway.locks.lock_store import Found
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.share_partition.acquisition import AcquiredRange, Acquisition
 
@@ -88,6 +89,21 @@ def test_all_locks_of_one_that_was_unloaded_in_a_pause_are_written_while_they_ar
             if kept:
                 kept_locks.keep(led)
             assert len(list(writes)) == kept
+
+    run(work)
+
+
+def test_the_entries_of_a_former_leader_count_until_a_write_of_all_locks() -> None:
+    async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
+        async def load(*_: object) -> list[Found]:
+            return [Found([], 9)]
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(gateway.lock_store, "load", load)
+            led = await led_with_a_lock(coordinator, gateway)
+        assert led.lock_entries == 9
+        led.all_locks()
+        assert led.lock_entries == 1
 
     run(work)
 

@@ -59,13 +59,23 @@ async def test_locks_of_another_state_epoch_are_not_restored(redis_url: str) -> 
         assert await locks_of(lock_timers, key, state_epoch=3) == []
 
 
+async def test_a_load_counts_what_the_former_leader_has_written(redis_url: str) -> None:
+    """The next leader takes up its count, or the list would grow with each leader that comes before a whole write."""
+    key = new_key()
+    async with timers(redis_url) as lock_timers:
+        for state_epoch in (1, 2, 2):
+            await lock_timers.write(lock_write(key, HELD, state_epoch=state_epoch))
+        (found,) = await lock_timers.load([(key, 2, 2)])
+        assert found == (restored(HELD), 3 * len(HELD))
+
+
 async def test_many_share_partitions_are_written_and_read_at_once(redis_url: str) -> None:
     keys = [new_key(partition=number) for number in range(300)]
     async with timers(redis_url) as lock_timers:
         writes = [lock_write(key, {(number, number): ("m", 1, 7)}) for number, key in enumerate(keys)]
         assert all(await asyncio.gather(*(lock_timers.write(write) for write in writes)))
         found = await lock_timers.load([(key, 1, 1) for key in keys])
-        assert found == [restored({(number, number): ("m", 1, 7)}) for number in range(300)]
+        assert found == [(restored({(number, number): ("m", 1, 7)}), 1) for number in range(300)]
 
 
 def test_redis_keys_do_not_collide() -> None:

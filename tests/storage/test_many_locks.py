@@ -116,6 +116,6 @@ async def test_locks_of_several_share_partitions_are_read_together(redis_url: st
         await redis.set(RedisKeys().leader(keys[1]), 9)
         found = await lock_timers.load([(key, 1, 1) for key in keys])
         assert found[1] == 9, "another gateway leads it"
-        assert [sorted(locks) for locks in found if not isinstance(locks, int)] == [
+        assert [sorted(each.locks) for each in found if not isinstance(each, int)] == [
             restored(singles(0, count)) for count in (1, 3)
         ]

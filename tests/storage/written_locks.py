@@ -73,8 +73,8 @@ async def locks_of(
     state_epoch: int = 1,
     lost: tuple[int, int] = (0, 0),
 ) -> list[RestoredLock] | None:
-    (locks,) = await lock_timers.load([(key, leader_epoch, state_epoch)], lost)
-    return None if isinstance(locks, int) else sorted(locks)
+    (found,) = await lock_timers.load([(key, leader_epoch, state_epoch)], lost)
+    return None if isinstance(found, int) else sorted(found.locks)
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -7,7 +7,7 @@ memory decides when a lock ends.
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
@@ -44,6 +44,13 @@ _decode: Final = msgspec.json.Decoder(list[tuple[int, int, str, int, int, int, i
 """An entry: locks, each with the fields of RestoredLock; behind the deadline, the state epoch."""
 
 
+class Found(NamedTuple):
+    """The locks that Redis has. `entries`: so many were written: some are of another state epoch, or were replaced."""
+
+    locks: list[RestoredLock]
+    entries: int
+
+
 def fetch_key(group_id: str, member_id: str, fetch_id: str) -> str:
     return encode([group_id, member_id, fetch_id]).decode()
 
@@ -72,7 +79,7 @@ class LockStore(LockWriter):
 
     async def load(
         self, epochs: Sequence[tuple[SharePartitionKey, int, int]], lost: tuple[int, int] = (0, 0)
-    ) -> list[list[RestoredLock] | int]:
+    ) -> list[Found | int]:
         """Raise leader epochs and read the locks, also while degraded: Redis may be back, with the locks.
 
         Args:
@@ -80,7 +87,7 @@ class LockStore(LockWriter):
             lost: as LeaderEpochs.lost; their locks are deleted.
         Returns: the locks of each; in the place of one for which Redis knows a higher leader epoch, that epoch.
         """
-        found: list[list[RestoredLock] | int] = [[] for _ in epochs]
+        found: list[Found | int] = [Found([], 0) for _ in epochs]
         for start in range(0, len(epochs), LOADED_AT_ONCE):
             some = epochs[start : start + LOADED_AT_ONCE]
             answers = await self._guard(self._load([each[:2] for each in some], lost, self._load_timeout_s))
@@ -179,14 +186,17 @@ class LockStore(LockWriter):
         await self._execute([some, ["PEXPIRE", probe, 1000, "NX"], more, self._set_mark()], WRITE_BACK_TIMEOUT_S)
 
 
-async def _restored(entries: Sequence[bytes], state_epoch: int) -> list[RestoredLock]:
+async def _restored(entries: Sequence[bytes], state_epoch: int) -> Found:
     """Decode the entries of one list, in slices. Where two locks have the same offsets, the later one counts."""
     locks: dict[tuple[int, int], RestoredLock] = {}
+    count = 0
     slices = Slices()
     for entry in entries:
         if slices.over():
             await slices.pause()
-        for lock in _decode(entry):
+        written = _decode(entry)
+        count += len(written)
+        for lock in written:
             if lock[5] == state_epoch:
                 locks[lock[:2]] = RestoredLock(*lock[:5], *lock[6:])
-    return list(locks.values())
+    return Found(list(locks.values()), count)

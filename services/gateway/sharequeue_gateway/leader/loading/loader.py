@@ -53,7 +53,7 @@ class _Loading:
     """One share-partition that is being loaded, and what the steps have found. `error`: the step that failed, if one
     has; the later steps leave it out.
 
-    `kept`: the locks of Redis; `missed`: those that Redis may have missed.
+    `kept`: the locks of Redis, of `entries` that it has; `missed`: those that Redis may have missed.
     """
 
     key: SharePartitionKey
@@ -61,6 +61,7 @@ class _Loading:
     error: ApiError | None = None
     state: PartitionStateResult = field(init=False)
     kept: Sequence[RestoredLock] = ()
+    entries: int = 0
     missed: Sequence[RestoredLock] = ()
     begun: Begun = field(init=False)
     machine: SharePartition = field(init=False)
@@ -160,12 +161,12 @@ class Loader:
         away = begun and self.lock_timers.degraded
         others = await self.take_from_others([load.key for load in begun]) if away else {}
         for load in loads:
-            key, locks = load.key, kept.get(load, ())
-            if isinstance(locks, int):
-                load.error = Fenced("another gateway leads this share-partition", locks)
+            key, found = load.key, kept.get(load)
+            if isinstance(found, int):
+                load.error = Fenced("another gateway leads this share-partition", found)
                 continue
             earlier = [*([left[key]] if key in left else ()), *given.get(key, ()), *others.get(key, ())]
-            load.kept = locks
+            load.kept, load.entries = found or ((), 0)
             load.missed = [
                 lock for each in earlier if each.state_epoch == load.state.state_epoch for lock in each.locks
             ]
@@ -233,7 +234,7 @@ class Loader:
         if load.missed or stored_start(state) is None:
             self.lock_timers.write(led.all_locks())
         else:
-            led.lock_entries = len(load.kept)
+            led.lock_entries = load.entries
         return led, load.dead_letters
 
 
