@@ -223,7 +223,22 @@ async def test_a_refusing_redis_is_not_used_until_it_accepts_and_is_logged_once(
         assert await locks_of(lock_timers, key) == restored(HELD)
 
 
-async def refused_writes(admin: Redis) -> int:
-    """How often Redis refused RPUSHX."""
-    stats = (await admin.info("commandstats")).get("cmdstat_rpushx", {})
+async def test_probes_that_fail_take_no_more_room_with_each_one(
+    own_redis: redis_server.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rule in ("REDIS_REFUSES", "REDIS_SILENT"):
+        monkeypatch.setattr(lock_timers_module, rule, Rule(rule, 0.05))
+    async with timers(own_redis.url) as lock_timers, Redis.from_url(own_redis.url) as admin:
+        await admin.execute_command("ACL", "SETUSER", "default", "-pexpire")
+        assert await lock_timers.write(lock_write(new_key(), HELD, whole=True))
+        async with asyncio.timeout(10):
+            while await refused_writes(admin, "pexpire") < 8:
+                await asyncio.sleep(0.02)
+        assert lock_timers.degraded
+        assert await admin.llen(RedisKeys().probe("gateway-0")) <= 3
+
+
+async def refused_writes(admin: Redis, command: str = "rpushx") -> int:
+    """How often Redis refused a command."""
+    stats = (await admin.info("commandstats")).get(f"cmdstat_{command}", {})
     return int(stats.get("rejected_calls", 0)) + int(stats.get("failed_calls", 0))

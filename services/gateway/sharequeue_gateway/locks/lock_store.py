@@ -180,10 +180,14 @@ class LockStore(LockWriter):
             await self._own_connection.execute([call.command for call in trip], WRITE_BACK_TIMEOUT_S)
 
     async def _probe(self) -> None:
-        """Write a probe, then a second value, which a full Redis refuses. Raises: the errors of LOST."""
+        """Write a probe, then a second value, which a full Redis refuses. Raises: the errors of LOST.
+
+        It stands in place of earlier ones, which have no time to live if this user may not set one.
+        """
         probe = self._keys.probe(self._node_id)
         some, more = ["RPUSH", probe, b"x" * PROBE_BYTES], ["RPUSHX", probe, b""]
-        await self._execute([some, ["PEXPIRE", probe, 1000, "NX"], more, self._set_mark()], WRITE_BACK_TIMEOUT_S)
+        last, expire = ["LTRIM", probe, -1, -1], ["PEXPIRE", probe, 1000, "NX"]
+        await self._execute([some, last, expire, more, self._set_mark()], WRITE_BACK_TIMEOUT_S)
 
 
 async def _restored(entries: Sequence[bytes], state_epoch: int) -> Found:
