@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis as SyncRedis
@@ -223,6 +224,30 @@ async def test_a_refusing_redis_is_not_used_until_it_accepts_and_is_logged_once(
         assert await locks_of(lock_timers, key) == restored(HELD)
 
 
+async def test_what_is_written_back_comes_behind_a_write_that_is_under_way(
+    own_redis: redis_server.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is of an earlier time, and another call has found Redis away."""
+    key = new_key()
+    async with timers(own_redis.url) as lock_timers:
+        load, asked, turns = lock_timers._load, list[object](), list[None]()
+        monkeypatch.setattr(lock_timers, "_pause_s", lambda: turns.append(None) or 0.01)
+
+        async def slow(*arguments: Any) -> Any:
+            asked.append(arguments)
+            if len(asked) == 1:
+                lock_timers._turn(degraded=True)
+                begun = len(turns)
+                await until(lambda: not lock_timers.degraded or len(turns) > begun + 20)
+            return await load(*arguments)
+
+        monkeypatch.setattr(lock_timers, "_load", slow)
+        lock_timers.all_locks = lambda: [lock_write(key, HELD, whole=True)]
+        await lock_timers.write(lock_write(key, {(50, 59): ("m9", 1, 7)}, whole=True))
+        await until(lambda: not lock_timers.degraded)
+        assert await locks_of(lock_timers, key) == restored(HELD)
+
+
 async def test_probes_that_fail_take_no_more_room_with_each_one(
     own_redis: redis_server.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +257,7 @@ async def test_probes_that_fail_take_no_more_room_with_each_one(
         await admin.execute_command("ACL", "SETUSER", "default", "-pexpire")
         assert await lock_timers.write(lock_write(new_key(), HELD, whole=True))
         async with asyncio.timeout(10):
-            while await refused_writes(admin, "pexpire") < 8:
+            while await refused_writes(admin, "pexpire") < 8:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         assert lock_timers.degraded
         assert await admin.llen(RedisKeys().probe("gateway-0")) <= 3

@@ -126,7 +126,8 @@ class LockStore(LockWriter):
         """
         async for _ in Every(self._pause_s):
             if self.degraded:
-                await self._recover(led_locks)
+                if not self._busy and not self._gathered:  # they would come behind what is written back
+                    await self._recover(led_locks)
                 continue
             if self._incomplete:
                 log.warning("Redis has lost its data; all locks are written again")
