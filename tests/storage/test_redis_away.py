@@ -159,6 +159,17 @@ async def test_a_load_waits_for_redis_for_the_configured_time(own_redis: redis_s
         assert not lock_timers.degraded
 
 
+async def test_a_redis_that_fails_is_not_asked_for_entries_a_second_time(
+    own_redis: redis_server.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with timers(own_redis.url) as lock_timers:
+        execute, asked = lock_timers._execute, list[object]()
+        monkeypatch.setattr(lock_timers, "_execute", lambda *each: asked.append(each) or execute(*each))
+        own_redis.stop()
+        assert await lock_timers.with_locks([new_key()]) == []
+        assert len([commands for commands, _ in asked if commands[0][0] in ("GET", "LINDEX")]) == 1
+
+
 async def test_locks_survive_a_restart_of_redis(own_redis: redis_server.Redis) -> None:
     key = new_key()
     async with timers(own_redis.url) as lock_timers:

@@ -71,7 +71,9 @@ class LockStore(LockWriter):
         if self.degraded or not keys:
             return []
         asked = self._execute([["GET", self._keys.leader(key)] for key in keys], self._load_timeout_s)
-        epochs = await self._guard(asked) or [None] * len(keys)
+        epochs = await self._guard(asked)
+        if epochs is None:
+            return []
         lists = [self._keys.locks(key, int(epoch or 0)) for key, epoch in zip(keys, epochs, strict=True)]
         asked = self._execute([["LINDEX", name, -1] for name in lists], self._load_timeout_s)
         entries = await self._guard(asked) or [None] * len(keys)
