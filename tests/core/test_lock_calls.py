@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 from sharequeue_gateway.cluster.redis_client import RedisKeys
-from sharequeue_gateway.locks.lock_calls import MOST_LOCKS, Call, LockWrite
+from sharequeue_gateway.locks.lock_calls import LOCKS_PER_ENTRY, MOST_LOCKS, Call, LockWrite
 from sharequeue_gateway.locks.lock_writer import round_trips
 
 from sharequeue.protocol.types import RestoredLock, SharePartitionKey
@@ -37,4 +37,13 @@ def test_locks_in_place_of_all_others_are_added_before_the_others_go() -> None:
     """Otherwise a gateway that dies in between leaves none."""
     (trip,) = trips_of(msgspec.structs.replace(write_of(range(3)), whole=True))
     assert [call.command[0] for call in trip] == ["RPUSHX", "LTRIM", "PEXPIRE", "PEXPIRE"]
+    assert trip[1].command[2:] == [-1, -1]
     assert [call.write for call in trip] == [0, None, None, 0]
+
+
+def test_many_locks_are_several_entries_of_one_command() -> None:
+    """The next leader decodes each in a turn of its event loop."""
+    (trip,) = trips_of(msgspec.structs.replace(write_of(range(2 * LOCKS_PER_ENTRY + 1)), whole=True))
+    push, trim, *_ = trip
+    assert [len(msgspec.json.decode(entry)) for entry in push.command[2:]] == [LOCKS_PER_ENTRY] * 2 + [1]
+    assert trim.command[2:] == [-3, -1]

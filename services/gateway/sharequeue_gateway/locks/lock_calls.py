@@ -9,6 +9,8 @@ from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 
 MOST_LOCKS: Final = 2000
 """A round trip of several writes has no more locks."""
+LOCKS_PER_ENTRY: Final = 100
+"""A load decodes an entry in one turn, and Redis stores long ones apart, in more memory."""
 Command = Sequence[Any]
 
 

@@ -22,7 +22,7 @@ from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.redis_client import LOST, Commands, OwnConnection, RedisKeys, asking, in_time
 from sharequeue_gateway.cluster.redis_faults import SILENT, trouble_of
-from sharequeue_gateway.locks.lock_calls import MOST_LOCKS, Call, LockWrite, encode
+from sharequeue_gateway.locks.lock_calls import LOCKS_PER_ENTRY, MOST_LOCKS, Call, LockWrite, encode
 from sharequeue_gateway.locks.scripts import LOAD, LOAD_SHA1
 from sharequeue_http.log import fields
 
@@ -42,8 +42,8 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 def round_trips(writes: Sequence[LockWrite], keys: RedisKeys) -> Iterator[list[Call]]:
     """The calls of these writes, in order. Several share a round trip if they have at most MOST_LOCKS locks.
 
-    A write is one entry of a list. If it stands in place of all locks, the entries before it go. All of that may happen
-    twice: the connection sends calls again.
+    A write is one RPUSHX. If it stands in place of all locks, the entries before it go. All of that may happen twice:
+    the connection sends calls again.
     """
     trip: list[Call] = []
     left = MOST_LOCKS
@@ -54,11 +54,12 @@ def round_trips(writes: Sequence[LockWrite], keys: RedisKeys) -> Iterator[list[C
             yield trip
             trip, left = [], MOST_LOCKS
         left -= count
-        entries = keys.locks(write.key, write.leader_epoch)
-        trip.append(Call(["RPUSHX", entries, encode(locks)], place))
+        name = keys.locks(write.key, write.leader_epoch)
+        entries = [encode(locks[start : start + LOCKS_PER_ENTRY]) for start in range(0, count, LOCKS_PER_ENTRY)]
+        trip.append(Call(["RPUSHX", name, *entries], place))
         if write.whole:
-            trip.append(Call(["LTRIM", entries, -1, -1], None))
-            trip.append(Call(["PEXPIRE", entries, LOCKS_TTL_MS], None))
+            trip.append(Call(["LTRIM", name, -len(entries), -1], None))
+            trip.append(Call(["PEXPIRE", name, LOCKS_TTL_MS], None))
             trip.append(Call(["PEXPIRE", keys.leader(write.key), LOCKS_TTL_MS], place))
     for write in writes:
         if write.fetch is not None:
