@@ -15,8 +15,8 @@ MUTANTS = [
         "locks/lock_writer",
         (
             "15 a round trip of several writes is bounded",
-            "        if trip and count > left:",
-            "        if trip and count > 2 * MOST_LOCKS:",
+            "        if trip and counted > left:",
+            "        if trip and counted > 2 * MOST_LOCKS:",
         ),
     ),
     *gateway(

@@ -8,7 +8,9 @@ import msgspec
 from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 
 MOST_LOCKS: Final = 2000
-"""A round trip of several writes has no more locks."""
+"""A round trip of several writes has no more locks: it is packed in one turn of the event loop."""
+LOCKS_PER_WRITE: Final = 10
+"""A write counts as so many locks more, for its commands."""
 LOCKS_PER_ENTRY: Final = 100
 """A load decodes an entry in one turn, and Redis stores long ones apart, in more memory."""
 Command = Sequence[Any]

@@ -22,7 +22,7 @@ from sharequeue.protocol.types import MAX_DELAY_MS, SharePartitionKey
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.redis_client import LOST, Commands, OwnConnection, RedisKeys, asking, in_time
 from sharequeue_gateway.cluster.redis_faults import SILENT, trouble_of
-from sharequeue_gateway.locks.lock_calls import LOCKS_PER_ENTRY, MOST_LOCKS, Call, LockWrite, encode
+from sharequeue_gateway.locks.lock_calls import LOCKS_PER_ENTRY, LOCKS_PER_WRITE, MOST_LOCKS, Call, LockWrite, encode
 from sharequeue_gateway.locks.scripts import LOAD, LOAD_SHA1
 from sharequeue_http.log import fields
 
@@ -40,7 +40,7 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 
 
 def round_trips(writes: Sequence[LockWrite], keys: RedisKeys) -> Iterator[list[Call]]:
-    """The calls of these writes, in order. Several share a round trip if they have at most MOST_LOCKS locks.
+    """The calls of these writes, in order. Several share a round trip if they count as at most MOST_LOCKS locks.
 
     A write is one RPUSHX. If it stands in place of all locks, the entries before it go. All of that may happen twice:
     the connection sends calls again.
@@ -49,13 +49,14 @@ def round_trips(writes: Sequence[LockWrite], keys: RedisKeys) -> Iterator[list[C
     left = MOST_LOCKS
     for place, write in enumerate(writes):
         locks = [(*lock[:5], write.state_epoch, *lock[5:]) for lock in write.locks]
-        count = max(len(locks), 1)
-        if trip and count > left:
+        counted = LOCKS_PER_WRITE + len(locks)
+        if trip and counted > left:
             yield trip
             trip, left = [], MOST_LOCKS
-        left -= count
+        left -= counted
         name = keys.locks(write.key, write.leader_epoch)
-        entries = [encode(locks[start : start + LOCKS_PER_ENTRY]) for start in range(0, count, LOCKS_PER_ENTRY)]
+        starts = range(0, max(len(locks), 1), LOCKS_PER_ENTRY)
+        entries = [encode(locks[start : start + LOCKS_PER_ENTRY]) for start in starts]
         trip.append(Call(["RPUSHX", name, *entries], place))
         if write.whole:
             trip.append(Call(["LTRIM", name, -len(entries), -1], None))
