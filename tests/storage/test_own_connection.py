@@ -236,7 +236,12 @@ def test_a_redis_that_takes_no_more_connections_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "fault"), [(b"<html>\r\n", InvalidResponse), (b"-LOADING from disk\r\n", ResponseError)]
+    ("said", "fault"),
+    [
+        (b"<html>\r\n", InvalidResponse),
+        (b"-LOADING from disk\r\n", ResponseError),
+        (b"+a\r\n+b\r\n", InvalidResponse),
+    ],
 )
 def test_an_answer_that_is_none_is_a_fault(said: bytes, fault: type[Exception]) -> None:
     """A proxy in front of Redis may send a page of its own, and a Redis that starts refuses commands."""

@@ -182,13 +182,17 @@ class _Wire(asyncio.Protocol):
             self._answered.set_exception(fault)
 
     def data_received(self, data: bytes) -> None:
+        if self._answered.done():  # nobody has asked, so it is the answer of no command
+            self.transport.abort()
         self._reader.feed(data)
         try:
             while (answer := self._reader.gets()) is not False:
                 self._answers.append(answer)
         except InvalidResponse as fault:
             self._end(fault)
-        if len(self._answers) == self._count and not self._answered.done():
+        if len(self._answers) > self._count:
+            self._end(InvalidResponse("more answers than commands"))
+        elif len(self._answers) == self._count and not self._answered.done():
             self._answered.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
