@@ -89,4 +89,4 @@ class FollowingClient(Client):
             return False
         if self.login is not self._own_login:
             self._turn_from(connections)
-        return connections is not self._connections  # or another call has turned from it
+        return all(connections is not there for _, there in self._servers)  # a leader, which this call or another left

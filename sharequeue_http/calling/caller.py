@@ -78,8 +78,10 @@ class Repeats:
         self._heard = ""
         self.pause_s = 0.0
 
-    def after(self, error: ApiError) -> bool:
+    def after(self, error: ApiError, *, elsewhere: bool = False) -> bool:
         """Note a failure. After an indefinite one, no later failure is definite. Returns: whether to try again.
+
+        `elsewhere`: another server is called, so at once, and whatever the error says of repeats.
 
         A failure without an answer gets the words of the last answer, which may say why there is none now.
         """
@@ -88,9 +90,10 @@ class Repeats:
         elif self._heard:
             error.detail = f"{error.detail}; its answer before: {self._heard}"
         self._definite = error.definite = self._definite and error.definite
-        self.pause_s = max(self._next_pause_s * random.uniform(0.5, 1.0), error.retry_after_s or 0)
+        self.pause_s = 0 if elsewhere else max(self._next_pause_s * random.uniform(0.5, 1.0), error.retry_after_s or 0)
         self._next_pause_s = min(self._next_pause_s * 2, LONGEST_PAUSE_S)
-        return error.error.retriable and (self._definite or self._api.idempotent) and self.in_time()
+        may_help = elsewhere or error.error.retriable
+        return may_help and (self._definite or self._api.idempotent) and self.in_time()
 
     def in_time(self) -> bool:
         """Return whether the pause leaves time for another attempt."""
@@ -191,12 +194,11 @@ class Client:
                 if _is_success(api, status, answer_headers, sent.get("Accept", "")):
                     return answer, answer_headers
                 error = error_of_answer(answer, status, answer_headers, f"{self.base_url} answered {api.operation_id}")
-            elsewhere = self._turns_after(connections, error) and (error.definite or api.idempotent)
             if repeats is None:
                 repeats = Repeats(api, deadline)
                 if (error.definite or api.idempotent) and self._has_another_token(error, sent):
                     continue
-            if not ((repeats.after(error) or elsewhere) and retry):
+            if not (repeats.after(error, elsewhere=self._turns_after(connections, error)) and retry):
                 raise error
             if in_doubt is not None and not error.definite:
                 in_doubt()
@@ -209,7 +211,7 @@ class Client:
             self.base_url, self._connections = self._servers[0]
 
     def _turns_after(self, connections: Connections, error: ApiError) -> bool:
-        """Return whether another server is called now because of an answer that this one gave."""
+        """Return whether the call is repeated at another server, whatever this one's error says of repeats."""
         return False
 
     def _has_another_token(self, error: ApiError, sent: Mapping[str, str]) -> bool:
