@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
-from sharequeue_gateway.routing.appends import RoutedAppends
+from sharequeue_gateway.routing.appends import AVOIDED_S, RoutedAppends
 
 from sharequeue.protocol.messages.leaders import AppendHereRequest, AppendHereResponse
+from sharequeue_http.forms.errors import RequestTimedOut
 
 TOPIC = "00000000-0000-0000-0000-000000000001"
 
@@ -49,3 +50,32 @@ def test_the_whole_key_crosses_how_long_it_is_known_too(lasting: bool) -> None:
     (((appended,), crossed),) = other.appended
     assert appended == append
     assert crossed._replace(answer=key.answer, plain=True) == key
+
+
+class Silent(Other):
+    """A gateway that gives no answer. `calls`: how often it was asked."""
+
+    calls = 0
+
+    async def call(self, api: Any, request: AppendHereRequest, **_: object) -> AppendHereResponse:
+        self.calls += 1
+        raise RequestTimedOut("no answer in time")
+
+    async def append(self, appends: list[PartitionAppend], key: IdempotencyKey | None) -> AppendResult:
+        return AppendResult([7], None)
+
+
+def test_a_gateway_that_gives_no_answer_gets_no_append_for_a_while() -> None:
+    silent, node = Silent(), Node("other", "http://other:1")
+    appends = [PartitionAppend(TOPIC, 3, [b',"timestamp_ms":1,"key":null,"value":1}'], 1)]
+    silent.routed._looked_at[TOPIC, 3] = node
+
+    async def run() -> None:
+        for _ in range(3):
+            await silent.routed.append(appends)
+        assert silent.calls == 1
+        silent.routed._avoided_until[node] -= AVOIDED_S
+        await silent.routed.append(appends)
+        assert silent.calls == 2
+
+    asyncio.run(run())
