@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
+from sharequeue_gateway.routing import appends as appends_module
 from sharequeue_gateway.routing.appends import AVOIDED_S, RoutedAppends
 
+from sharequeue.protocol.errors import StorageError
 from sharequeue.protocol.messages.leaders import AppendHereRequest, AppendHereResponse
 from sharequeue_http.forms.errors import RequestTimedOut
 
@@ -77,5 +79,35 @@ def test_a_gateway_that_gives_no_answer_gets_no_append_for_a_while() -> None:
         silent.routed._avoided_until[node] -= AVOIDED_S
         await silent.routed.append(appends)
         assert silent.calls == 2
+
+    asyncio.run(run())
+
+
+class Unreadable(Other):
+    """A gateway that cannot read who reads partitions. `looks`: how often it tried."""
+
+    looks = 0
+
+    async def groups_of(self, places: Sequence[object]) -> None:
+        self.looks += 1
+        raise StorageError("PostgreSQL is away")
+
+    async def append(self, appends: list[PartitionAppend], key: IdempotencyKey | None) -> AppendResult:
+        await asyncio.sleep(0)
+        return AppendResult([7], None)
+
+
+def test_appends_to_partitions_without_a_known_reader_cause_no_look_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(appends_module, "LOOK_PAUSE_S", 3600)
+    gateway = Unreadable()
+
+    async def run() -> None:
+        running = asyncio.create_task(gateway.routed.run())
+        for partition in range(100):
+            await gateway.routed.append([PartitionAppend(TOPIC, partition, [b",}"], 1)])
+        running.cancel()
+        assert gateway.looks == 0
 
     asyncio.run(run())

@@ -10,12 +10,10 @@ Such an append always has a key: its own, or one that this gateway makes. If no 
 the same key. So the records are appended once, even if the other gateway was paused and continues later.
 """
 
-import asyncio
 import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -26,6 +24,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.messages.leaders import AppendHereRequest, AppendHereResponse
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import looking
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
@@ -68,7 +67,6 @@ class RoutedAppends:
         self._looked_at: dict[TopicIdPartition, Node | None] = {}
         """The gateways that should append, by partition; None: this one."""
         self._generation = self._cluster.generation
-        self._look_now = asyncio.Event()
         self._avoided_until: dict[Node, float] = {}
 
     async def append(
@@ -99,8 +97,6 @@ class RoutedAppends:
             return None
         place = append.topic_id, append.partition
         self._used.add(place)
-        if place not in self._looked_at:
-            self._look_now.set()
         node = self._looked_at.get(place)
         return None if node is None or time.monotonic() < self._avoided_until.get(node, 0.0) else node
 
@@ -152,11 +148,7 @@ class RoutedAppends:
 
     async def run(self) -> None:
         """Look at the readers of the partitions in use. Never returns."""
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_PAUSE_S):
-                    await self._look_now.wait()
-            self._look_now.clear()
+        async for _ in Every(LOOK_PAUSE_S):
             if self._used:
                 await self._look()
 
