@@ -315,9 +315,10 @@ class Sender(OneLoop):
     async def _send_batches(self, topic: str) -> None:
         """Send the batches of one topic, one after another, until none is left."""
         waiting = self._batches[topic]
+        sent: _Batch | None = None
         try:
             while waiting:
-                batch = waiting[0]
+                sent = batch = waiting[0]
                 batch.closed = True
                 results = await self._request(topic, batch.records, batch.terms, splits=not batch.whole)
                 waiting.popleft()
@@ -325,7 +326,7 @@ class Sender(OneLoop):
         finally:
             for batch in waiting:
                 stopped = ApiError(
-                    f"the {self._name} was closed before the service answered", definite=not batch.closed
+                    f"the {self._name} was closed before the service answered", definite=batch is not sent
                 )
                 self._finish(batch, [stopped] * len(batch.records))
             del self._batches[topic], self._senders[topic]

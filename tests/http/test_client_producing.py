@@ -182,6 +182,23 @@ async def test_a_send_that_waits_for_room_ends_with_its_producer(name: str) -> N
 
 
 @in_event_loop
+async def test_what_a_close_gives_up_before_it_was_sent_was_surely_not_appended(name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        producer = Producer(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        first = await producer.send_soon(name, 1)
+        behind = [
+            asyncio.create_task(producer.send(name, 2, idempotency_key=name)),
+            asyncio.create_task(producer.send_many(name, [3, 4])),
+            asyncio.create_task(producer.send(name, 5)),
+        ]
+        await asyncio.sleep(0)  # the first one is under way
+        with pytest.raises(ApiError, match="closed before the service answered"):
+            await producer.close(timeout_ms=1)
+        results = await asyncio.gather(first, *behind, return_exceptions=True)
+        assert [isinstance(result, ApiError) and result.definite for result in results] == [False, True, True, True]
+
+
+@in_event_loop
 async def test_a_record_with_a_key_of_the_program_is_appended_once(stack: Stack, name: str) -> None:
     async with Network(port_of(stack)) as network, Producer(network.url) as producer:
         first, *rest = await asyncio.gather(
