@@ -313,8 +313,10 @@ class Leader:
         for led in [led for led, due_ms in timed.items() if due_ms <= now_ms]:
             if slices.over():
                 await slices.pause()
+            if led not in timed:  # it was unloaded in a pause
+                continue
             self.expire_if_due(led, now_ms)
-            if led in timed and not led.writes:
+            if not led.writes:
                 due_ms = led.machine.next_deadline_ms()
                 if due_ms is not None:
                     timed[led] = due_ms
