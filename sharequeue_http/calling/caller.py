@@ -183,17 +183,17 @@ class Client:
         deadline = time.monotonic() + max(self._deadline_s if deadline_s is None else deadline_s, 0.001)
         repeats = None
         while True:
-            connections = SERVED_HERE.get(self.base_url, self._connections)
+            url, connections = self.base_url, SERVED_HERE.get(self.base_url, self._connections)
             try:
                 sent = {**(self.login.headers() if self.login.changes else self.login.fixed), **own_headers}
                 status, answer_headers, answer = await connections.request(api.method, target, sent, body, deadline)
             except (CannotConnect, ConnectionLost, TimeoutError) as fault:
-                error = self._unanswered(api, fault)
+                error = _unanswered(api, url, fault)
                 self._turn_from(connections)
             else:
                 if _is_success(api, status, answer_headers, sent.get("Accept", "")):
                     return answer, answer_headers
-                error = error_of_answer(answer, status, answer_headers, f"{self.base_url} answered {api.operation_id}")
+                error = error_of_answer(answer, status, answer_headers, f"{url} answered {api.operation_id}")
             if repeats is None:
                 repeats = Repeats(api, deadline)
                 if (error.definite or api.idempotent) and self._has_another_token(error, sent):
@@ -222,17 +222,6 @@ class Client:
             return self.login.headers().get("Authorization") != sent.get("Authorization")
         return False
 
-    def _unanswered(self, api: Api, fault: Exception) -> ApiError:
-        error: ApiError
-        if isinstance(fault, CannotConnect):
-            error = Unreachable(f"cannot reach {self.base_url}: {fault}")
-        elif isinstance(fault, ConnectionLost):
-            error = RequestTimedOut(f"the connection to {self.base_url} was lost: {fault}")
-        else:
-            error = RequestTimedOut(f"{self.base_url} did not answer {api.operation_id} in time")
-        error.__cause__ = fault
-        return error
-
 
 def decoded(api: Api, body: bytes, url: str) -> Any:
     """The answer of a call, as `api.response`. Raises: UnexpectedAnswer: it has another form."""
@@ -242,6 +231,18 @@ def decoded(api: Api, body: bytes, url: str) -> Any:
         raise UnexpectedAnswer(
             f"{url} answered {api.operation_id} with JSON of another form: {fault}", status=502
         ) from None
+
+
+def _unanswered(api: Api, url: str, fault: Exception) -> ApiError:
+    error: ApiError
+    if isinstance(fault, CannotConnect):
+        error = Unreachable(f"cannot reach {url}: {fault}")
+    elif isinstance(fault, ConnectionLost):
+        error = RequestTimedOut(f"the connection to {url} was lost: {fault}")
+    else:
+        error = RequestTimedOut(f"{url} did not answer {api.operation_id} in time")
+    error.__cause__ = fault
+    return error
 
 
 def _is_success(api: Api, status: int, headers: Mapping[str, str], accept: str) -> bool:

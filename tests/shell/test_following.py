@@ -8,12 +8,13 @@ import pytest
 
 from sharequeue.client.following import FollowingClient
 from sharequeue.client.sending import PRODUCE
+from sharequeue.protocol import apis
 from sharequeue.protocol.messages.records import PartitionLeader
 from sharequeue.stack.process import free_port
 from sharequeue_http.calling.login import Login
 from sharequeue_http.forms.codec import encode
-from sharequeue_http.forms.errors import AuthenticationFailed, Unreachable
-from tests.http.client_calls import in_event_loop
+from sharequeue_http.forms.errors import AuthenticationFailed, RequestTimedOut, Unreachable
+from tests.http.client_calls import in_event_loop, until
 
 HOME, A, B = "http://home:1", "http://a:1", "http://b:1"
 
@@ -136,3 +137,16 @@ async def test_a_leader_that_refuses_a_token_which_is_replaced_by_now_is_called_
         await produce(client)
         await client.close()
         assert (client.base_url, len(leader.heads), len(home.heads)) == (leader.url, 2, 0)
+
+
+@in_event_loop
+async def test_an_error_names_the_gateway_that_was_called_though_another_one_is_followed_by_now() -> None:
+    async with Answering(b"").listening() as silent:
+        client = FollowingClient(HOME, login=Login())
+        client.learn(*answer({0: silent.url}))
+        calling = asyncio.create_task(client.relay(apis.PRODUCE_RECORDS, b"{}", path={"topic": "t"}))
+        await until(lambda: silent.heads)
+        client.learn(*answer({1: A, 2: A}))
+        with pytest.raises(RequestTimedOut, match=f"the connection to {silent.url} was lost"):
+            await calling
+        await client.close()
