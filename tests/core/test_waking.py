@@ -3,7 +3,6 @@
 And what is noted of it: that it has no records, or since when no fetch acquired those it has.
 """
 
-import asyncio
 from collections.abc import Callable
 from itertools import count
 from types import SimpleNamespace
@@ -305,22 +304,6 @@ def test_the_sweep_that_ends_locks_has_their_share_partition_enter_the_index() -
     leader = cast(Any, SimpleNamespace(persist=lambda *_: None))
     Leader._stand(leader, led, led.machine.expire(deadline_ms))
     assert sought.ready(deadline_ms) == [led]
-
-
-def test_the_sweep_ends_nothing_of_what_was_unloaded_in_one_of_its_pauses() -> None:
-    index, ended = LedIndex(), []
-    for partition in range(2):
-        driver = Driver()
-        index.add(LedSharePartition(SharePartitionKey("g", "t", partition), "orders", driver.machine, driver.now_ms))
-
-    def expire_if_due(led: LedSharePartition, _: int) -> None:
-        ended.append(led.key.partition)
-        for other in [other for other in index if other is not led]:
-            index.remove(other)
-
-    leader = cast(Any, SimpleNamespace(_clock=Clock(1000), _led=index, expire_if_due=expire_if_due))
-    asyncio.run(Leader.expire_all_due(leader))
-    assert ended == [0]
 
 
 def test_a_share_partition_that_was_unloaded_leaves_the_index_and_ends_the_waits_of_its_topic() -> None:
