@@ -283,23 +283,24 @@ def main(records: int, values: str, rounds: int, warm_up: int, only: str | None,
 
 
 def show(version: str, measured: list[dict[str, list[Measure]]], batches: dict[str, int], as_json: bool) -> None:
-    """Print the table of docs/benchmarks.md: medians, and the ratio of them. `measured`: by part and run."""
+    """Print the table of docs/benchmarks.md. `measured`: by part and run.
+
+    Medians, also of the ratios of the rounds: a host that becomes slower in the middle slows both runs of a round.
+    """
     if as_json:
         print(json.dumps({"kafka": version, "measured": measured, "batches": batches}))
         return
-    print(f"Kafka {version}; medians; batches of a stream: {batches}\n")
+    print(f"Kafka {version}; medians of the rounds; batches of a stream: {batches}\n")
     print(
         "| run | s | other, s | ratio | bar | CPU, s | other, CPU s |\n| --- | ---: | ---: | ---: | --- | ---: | ---: |"
     )
     for part in measured:
-        middle = {
-            name: Measure(*(statistics.median(each[place] for each in found) for place in (0, 1)))
-            for name, found in part.items()
-        }
+        middle = {name: Measure(*map(statistics.median, zip(*found, strict=True))) for name, found in part.items()}
         for row in ROWS:
             if row.ours in middle and row.other in middle:
-                ours, other = middle[row.ours], middle[row.other]
-                ratio = ours.cpu / other.cpu if row.cpu else ours.seconds / other.seconds
+                ours, other, at = middle[row.ours], middle[row.other], 1 if row.cpu else 0
+                pairs = zip(part[row.ours], part[row.other], strict=True)
+                ratio = statistics.median(mine[at] / theirs[at] for mine, theirs in pairs)
                 print(
                     f"| {row.name} | {ours.seconds:.2f} | {other.seconds:.2f} | {ratio:.2f} | at most {row.bar} "
                     f"| {ours.cpu:.1f} | {other.cpu:.1f} |"
