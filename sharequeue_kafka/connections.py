@@ -93,7 +93,7 @@ class Connections:
         if opening is None or (opening.done() and not _usable(opening)):
             opening = self._open[key] = asyncio.create_task(self._connect(address))
         try:
-            return await asyncio.shield(opening)
+            return opening.result() if opening.done() else await asyncio.shield(opening)
         except (errors.KafkaError, OSError, TimeoutError) as cause:
             raise KafkaError.unreached(name, cause or type(cause).__name__) from None
 

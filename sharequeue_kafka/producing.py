@@ -18,7 +18,6 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from aiokafka.codec import lz4_encode
-from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
@@ -26,14 +25,16 @@ from aiokafka.record.util import calc_crc32c
 from sharequeue_kafka.cluster import KafkaCluster, Leader, Place, Row
 from sharequeue_kafka.connections import Patience
 from sharequeue_kafka.errors import NOT_LEADER, KafkaError, refuse
+from sharequeue_kafka.requests import Produce
 
 NONE, LZ4 = 0, 3
 LZ4_FAST: Final = 1
 """The level; the one that aiokafka's builder takes needs ten times as long to save a few per cent more."""
 MOST_OF_SIZE: Final = 0.9
+SAMPLE: Final = 2048
+"""Bytes at the end of a batch that say whether it is worth it to compress it."""
 LENGTH_AT, CRC_AT, ATTRIBUTES_AT, RECORDS_AT = 8, 17, 21, 61
 """In the bytes of a batch. Its length counts what follows the length."""
-ALL_IN_SYNC: Final = -1
 MOST_BYTES: Final = 512 * 1024
 """Gathered in a batch, before compression; one call may have more."""
 OTHER_ID: Final = frozenset({45, 47, 59})
@@ -65,7 +66,7 @@ class Numbering:
 
 
 def encode(records: Sequence[NewRecord], numbering: Numbering, place: Place, transactional: bool) -> bytes:
-    """Make a batch, and number it. It is compressed if that saves a tenth."""
+    """Make a batch, and number it. It is compressed if that saves a tenth at its end."""
     sequence = numbering.next.get(place, 0)
     builder = DefaultRecordBatchBuilder(
         2, NONE, int(transactional), numbering.producer_id, numbering.epoch, sequence, LAST_SEQUENCE
@@ -80,9 +81,10 @@ def encode(records: Sequence[NewRecord], numbering: Numbering, place: Place, tra
 
 
 def _compressed(batch: bytes) -> bytes:
-    records = lz4_encode(batch[RECORDS_AT:], LZ4_FAST)
-    if len(records) > MOST_OF_SIZE * (len(batch) - RECORDS_AT):
+    sample = batch[RECORDS_AT:][-SAMPLE:]
+    if len(lz4_encode(sample, LZ4_FAST)) > MOST_OF_SIZE * len(sample):
         return batch
+    records = lz4_encode(batch[RECORDS_AT:], LZ4_FAST)
     made = bytearray(batch[:RECORDS_AT] + records)
     struct.pack_into(">i", made, LENGTH_AT, len(made) - LENGTH_AT - 4)
     made[ATTRIBUTES_AT + 1] |= LZ4
@@ -101,12 +103,10 @@ async def produce(
     topics: dict[str, list[tuple[int, bytes]]] = {}
     for place, (name, batch) in batches.items():
         topics.setdefault(name, []).append((place.partition, batch))
-    request = ProduceRequest(transactional_id, ALL_IN_SYNC, timeout_ms, list(topics.items()))
-    answer = await cluster.send(node, request, "produce")
+    request = Produce(transactional_id, timeout_ms, topics)
     return [
-        (name, partition, code, Appended(offset, stamp < 0, log_start))
-        for name, partitions in answer.topics
-        for partition, code, offset, stamp, log_start, *_ in partitions
+        (name, partition, code, Appended(offset, time_ms < 0, log_start))
+        for name, partition, code, offset, time_ms, log_start in await cluster.send(node, request, "produce")
     ]
 
 
@@ -299,9 +299,10 @@ class IdempotentProducer:
             refuse(error, [call.offset for call in calls])
 
     async def _numbers(self) -> Numbering:
-        if self._numbering is None or (self._numbering.done() and self._numbering.exception()):
-            self._numbering = asyncio.create_task(self._identify())
-        return await asyncio.shield(self._numbering)
+        found = self._numbering
+        if found is None or (found.done() and found.exception()):
+            found = self._numbering = asyncio.create_task(self._identify())
+        return found.result() if found.done() else await asyncio.shield(found)
 
     async def _identify(self) -> Numbering:
         answer = await self._cluster.send_any(InitProducerIdRequest(None, 0))

@@ -4,10 +4,12 @@ import asyncio
 import dataclasses
 import secrets
 import uuid
-from types import SimpleNamespace
+from io import BytesIO
 from typing import Any
 
 import pytest
+from aiokafka.protocol.produce import ProduceRequest, ProduceResponse_v7
+from aiokafka.record.default_records import DefaultRecordBatch
 from sharequeue_gateway.producing.partitioner import key_hash
 
 from sharequeue.protocol.errors import StorageError
@@ -16,7 +18,8 @@ from sharequeue_kafka import producing
 from sharequeue_kafka.cluster import KafkaCluster, KafkaPartition, KafkaTopic, Place
 from sharequeue_kafka.connections import Patience
 from sharequeue_kafka.errors import KafkaError
-from sharequeue_kafka.producing import IdempotentProducer, Sender
+from sharequeue_kafka.producing import IdempotentProducer, Numbering, Sender, encode
+from sharequeue_kafka.requests import Produce
 from sharequeue_kafka.settings import KafkaSettings
 from sharequeue_kafka.transactions import Lane, Slot, TransactionalSlots, fence
 from tests.kafka_log.brokers import Brokers
@@ -41,6 +44,34 @@ def test_appends_of_a_moment_are_one_batch_and_each_learns_its_offset(kafka: Bro
             await producer.close()
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("transactional_id", [None, "id-ö"])
+def test_a_produce_is_written_and_read_as_its_schemas_say(transactional_id: str | None) -> None:
+    topics = {"first": [(0, b"batch"), (7, b"")], "zweites-ö": [(2**31 - 1, b"x" * 70_000)]}
+    ours = Produce(transactional_id, 30_000, topics).prepare({0: (3, 13)})
+    theirs = ProduceRequest(transactional_id, -1, 30_000, list(topics.items())).prepare({0: (7, 7)})
+    assert ours.encode() == theirs.encode()
+    assert ours.build_request_header(5, "me").encode() == theirs.build_request_header(5, "me").encode()
+    answer = ProduceResponse_v7(
+        [("first", [(0, 0, 12, -1, 3), (7, 6, -1, -1, -1)]), ("zweites-ö", [(1, 0, 2**40, 9, 0)])], 4
+    )
+    assert ours.decode(BytesIO(answer.encode())) == [
+        ("first", 0, 0, 12, -1, 3),
+        ("first", 7, 6, -1, -1, -1),
+        ("zweites-ö", 1, 0, 2**40, 9, 0),
+    ]
+
+
+@pytest.mark.parametrize(("values", "compressed"), [([secrets.token_bytes(100)] * 50, True), (None, False)])
+def test_a_batch_is_compressed_if_it_becomes_smaller(values: list[bytes] | None, compressed: bool) -> None:
+    values = values or [secrets.token_bytes(100) for _ in range(50)]
+    batch = encode([(None, value, [], 0) for value in values], Numbering(1, 0), Place("t", 0), False)
+    assert (len(batch) < 2000) == compressed
+    read = DefaultRecordBatch(batch)
+    assert (read.compression_type != 0) == compressed
+    assert read.validate_crc()
+    assert [each.value for each in read] == values
 
 
 def test_callers_that_take_turns_share_each_batch(kafka: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +223,7 @@ def test_a_fenced_slot_writes_nothing_and_says_so(kafka: Brokers) -> None:
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("step", ["AddPartitionsToTxnRequest", "ProduceRequest", "EndTxnRequest"])
+@pytest.mark.parametrize("step", ["AddPartitionsToTxnRequest", "Produce", "EndTxnRequest"])
 def test_fencing_between_the_steps_ends_in_all_or_nothing(kafka: Brokers, step: str) -> None:
     """Another process fences the slot before a step is sent, as one does that finds the intent open."""
 
@@ -231,7 +262,7 @@ def test_an_answer_that_is_lost_is_asked_for_again_and_nothing_is_doubled(kafka:
             async def once_lost(node: int, request: object, purpose: str = "") -> object:
                 answer = await send(node, request, purpose)
                 kind = type(request).__name__
-                if kind in {"ProduceRequest", "EndTxnRequest"} and kind not in lost:
+                if kind in {"Produce", "EndTxnRequest"} and kind not in lost:
                     lost.add(kind)
                     raise KafkaError.silent("here", "its answer is lost")
                 return answer
@@ -260,7 +291,7 @@ def test_an_append_whose_time_ends_is_in_doubt_and_those_behind_it_go_on(kafka: 
 
             async def unanswered(node: int, request: object, purpose: str = "") -> object:
                 answer = await send(node, request, purpose)
-                if silent and type(request).__name__ == "ProduceRequest":
+                if silent and type(request).__name__ == "Produce":
                     raise KafkaError.silent("here", "its answer is lost")
                 return answer
 
@@ -353,7 +384,7 @@ def test_a_batch_that_is_refused_for_good_ends_its_transaction_at_once(monkeypat
         async def send(node: int, request: object, purpose: str = "") -> object:
             if node == 1:
                 raise KafkaError.silent("here", "it is away")
-            return SimpleNamespace(topics=[("t", [(1, 87, -1, -1, -1)])])
+            return [("t", 1, 87, -1, -1, -1)]
 
         monkeypatch.setattr(cluster, "send", send)
         batches = {Place(topic.id, partition): b"" for partition in range(2)}
