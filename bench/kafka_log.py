@@ -50,7 +50,7 @@ HERE, POSTGRES = "the log in Kafka", "the log in PostgreSQL"
 TOGETHER = "the log in Kafka, acknowledgements with the next fetch"
 SYNC, ASYNC = "Kafka's share consumer, commitSync", "Kafka's share consumer, commitAsync"
 KEYED, BEHIND = ", with keys", ", behind the backlog"
-PARTS: Final = ("share-consumer", "W2", "W3", "produce", "backlog")
+PARTS: Final = ("share-consumer", "share-consumer-W2", "W2", "W3", "produce", "backlog")
 WARM_RUNS: Final = 20
 """Runs of W3 before all rounds: some 12,000 Produces. The broker's CPU for one falls to a sixth within 7,500."""
 
@@ -92,21 +92,26 @@ def comparisons(
         return load._replace(records=max(load.batch, round(load.records * scale)))
 
     beside, w2 = part(BESIDE_KAFKA), part(W2)
-    ways: dict[str, Callable[[], Awaitable[Run]]] = {
-        HERE: lambda: up.run(beside),
-        TOGETHER: lambda: up.run(beside._replace(together=True)),
-        SYNC: lambda: native(broker, beside, "sync"),
-        ASYNC: lambda: native(broker, beside, "async"),
-    }
+
+    def consumers(load: Load) -> dict[str, Callable[[], Awaitable[Run]]]:
+        return {
+            HERE: lambda: up.run(load),
+            TOGETHER: lambda: up.run(load._replace(together=True)),
+            SYNC: lambda: native(broker, load, "sync"),
+            ASYNC: lambda: native(broker, load, "async"),
+        }
+
     bars = [Bar(HERE, SYNC, least=2.5), Bar(TOGETHER, ASYNC, least=1.5)]
-    yield "share-consumer", Comparison("W2 of 200,000 records", ways, bars)
+    yield "share-consumer", Comparison("fetch and acknowledge 200,000 records", consumers(beside), bars)
+    bars = [Bar(HERE, SYNC), Bar(TOGETHER, ASYNC)]
+    yield "share-consumer-W2", Comparison("W2 of 200,000 records", consumers(beside._replace(producers=1)), bars)
     for name, load in (("W2", w2), ("W3", part(W3))):
         both = {HERE: lambda load=load: here.run(load), POSTGRES: lambda load=load: postgres.run(load)}
         bars = [Bar(HERE, POSTGRES, least=0.9), Bar(HERE, POSTGRES, GATEWAY, most=1.2)]
         yield name, Comparison(name, both, bars)
     for name, each in PRODUCES.items():
         load = part(each)
-        ways = {
+        ways: dict[str, Callable[[], Awaitable[Run]]] = {
             HERE: lambda load=load: here.run(load),
             HERE + KEYED: lambda load=load: here.run(load, keyed=True),
             POSTGRES: lambda load=load: postgres.run(load),

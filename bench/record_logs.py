@@ -33,8 +33,9 @@ class Run(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The settings of one run. `consumers`: with 0 the run only produces. `records`: how many a full run has.
+    """The settings of one run. `records`: how many a full run has.
 
+    `consumers`: with 0 the run only produces. `producers`: with 0 all records are there before the run begins.
     `together`: each acknowledgement goes with the next fetch.
     """
 
@@ -53,7 +54,7 @@ PRODUCES: Final = {
     "one record, one caller": Load(1_000, 1, 1, 0),
     "one record, 32 callers": Load(5_000, 1, 32, 0),
 }
-BESIDE_KAFKA: Final = Load(200_000, 100)
+BESIDE_KAFKA: Final = Load(200_000, 100, 0)
 """Longer, because Kafka's clients become fast only after a while."""
 
 
@@ -88,6 +89,8 @@ class RecordLog:
             return ShareQueue.connect(self._stack.url, topic, keyed=keyed)
 
         await end_to_end(connect, VALUES, 500, batch=100)  # a warm-up, which also makes the topic
+        if not load.producers:
+            await produce(connect, VALUES, load._replace(producers=1))
         before = self._cpu_seconds()
         if load.consumers:
             rate = await end_to_end(connect, VALUES, **load._asdict())
@@ -112,9 +115,11 @@ class RecordLog:
 
 
 async def native(broker: Kafka, load: Load, commit: str) -> Run:
-    """W2 of Kafka's producer and share consumer. Their JVM starts with each run, and its start does not count."""
+    """A run of Kafka's producer and share consumer. Their JVM starts with each run, and its start does not count."""
     before = cpu_seconds(broker.pid)
-    rate, clients_us = await asyncio.to_thread(kafkas, broker, load.records, commit)
+    rate, clients_us = await asyncio.to_thread(
+        kafkas, broker, load.records, commit, "beside" if load.producers else "before"
+    )
     broker_us = 1e6 * (cpu_seconds(broker.pid) - before) / load.records
     return Run(rate, {"Kafka": broker_us, CLIENTS: clients_us, ALL: broker_us + clients_us})
 

@@ -18,7 +18,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * One producer and one share consumer of Kafka: prints the acknowledged records per second, and their own CPU for a
  * record in microseconds.
  *
- * <p>Arguments: the broker's address, the topic (and group), how many records, of how many bytes, and `sync` or `async`.
+ * <p>Arguments: the broker's address, the topic (and group), how many records, of how many bytes, `sync` or `async`, and
+ * whether all records are produced `before` the first of them is polled, or `beside`.
  */
 public final class ShareConsumers {
     private static final int BATCH = 100;
@@ -53,10 +54,16 @@ public final class ShareConsumers {
                 }
                 producer.flush();
             });
+            if (arguments[5].equals("before")) {
+                sending.start();
+                sending.join();
+            }
             var machine = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
             long used = machine.getProcessCpuTime();
             long began = System.nanoTime();
-            sending.start();
+            if (arguments[5].equals("beside")) {
+                sending.start();
+            }
             int done = 0;
             while (done < records) {
                 done += settle(consumer, sync);

@@ -23,13 +23,16 @@ PROGRAM: Final = Path(__file__).with_name("ShareConsumers.java")
 START: Final = {"share.auto.offset.reset": "earliest"}
 
 
-def kafkas(broker: kafka.Kafka, records: int, commit: str) -> tuple[float, float]:
-    """Acknowledged records per second of Kafka's share consumer, and the CPU of its clients for a record, in µs."""
+def kafkas(broker: kafka.Kafka, records: int, commit: str, produced: str = "beside") -> tuple[float, float]:
+    """Acknowledged records per second of Kafka's share consumer, and the CPU of its clients for a record, in µs.
+
+    `produced`: as the program's last argument.
+    """
     topic = new_name()
     broker.create_topic(topic, 1)
     broker.configure(topic, START)
     classes = f"{kafka.MADE}/lib/*"
-    arguments = (broker.address, topic, str(records), str(LENGTH), commit)
+    arguments = (broker.address, topic, str(records), str(LENGTH), commit, produced)
     options = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classes, str(PROGRAM))
     done = subprocess.run(("java", *options, *arguments), check=True, text=True, stdout=subprocess.PIPE)
     rate, cpu_us = map(float, done.stdout.split())
