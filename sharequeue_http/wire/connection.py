@@ -65,8 +65,6 @@ class Connection(asyncio.Protocol):
         """When the clock of the head or body began, in seconds of the loop; 0: it does not run."""
         self._fed_then = 0
         """`_fed` at that moment."""
-        self._receives = False
-        """Whether `edge` counts a body of this connection among those on their way."""
         self.silent = True
         """Whether the client has sent no byte yet."""
         self._paused = False
@@ -99,7 +97,7 @@ class Connection(asyncio.Protocol):
         for exchange in self._queue:
             exchange.leave()
         self._queue.clear()
-        self._received()
+        self.edge.receive(self, 0)
         self._incoming = None
         self.unsent.release()
 
@@ -153,7 +151,6 @@ class Connection(asyncio.Protocol):
             elif len(self._headers) > limits.max_headers:
                 self._refuse(too_many_headers(limits))
             return
-        self._receives = True
         self.edge.receive(self, incoming.kept)
         free = 2 * limits.max_head_bytes
         if not self._deaf and self._fed - incoming.received > incoming.received // 4 + free:  # chunks of 30 bytes do
@@ -161,12 +158,6 @@ class Connection(asyncio.Protocol):
                 f"the framing of the body is larger than {free} bytes and a quarter of the body: send larger chunks"
             )
             self._refuse(InvalidRequest(detail, status=400))
-
-    def _received(self) -> None:
-        """The body that was coming in is whole, or nobody waits for it any more."""
-        if self._receives:
-            self._receives = False
-            self.edge.receive(self, 0)
 
     def give_way(self) -> None:
         """Refuse the body that is coming in, because others need its memory."""
@@ -235,7 +226,7 @@ class Connection(asyncio.Protocol):
         """Stop reading until a request is answered, of whose body nothing is kept. A look at each of thousands would
         cost more than their answers."""
         if self._incoming is exchange:
-            self._received()
+            self.edge.receive(self, 0)
         self.pause(watched=False)
 
     def resume(self) -> None:
@@ -272,7 +263,7 @@ class Connection(asyncio.Protocol):
         self.edge.malformed.note(self.peer and self.peer[0], peer=self.peer, status=error.status, cause=error.detail)
         self._deaf = True
         self._in_head = False
-        self._received()
+        self.edge.receive(self, 0)
         if self._incoming is not None:
             self._incoming.fail(error)
         elif self._queue:

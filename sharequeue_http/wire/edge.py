@@ -67,7 +67,7 @@ class Edge:
         first."""
         self.watched: dict[Connection, None] = {}
         """Connections with a running clock: a head or body arrives, the client takes no answer, or it is closing."""
-        self._receiving: dict[Connection, int] = {}
+        self.receiving: dict[Connection, int] = {}
         """Connections with an arriving body, each with the bytes of it in memory, the earliest first."""
         self._receiving_bytes = 0
         self._sending: dict[Sender, int] = {}
@@ -95,8 +95,8 @@ class Edge:
         return False
 
     def receive(self, connection: Connection, kept: int) -> None:
-        """A connection has `kept` bytes of an incomplete body in memory; 0: the body is complete or was refused."""
-        receiving = self._receiving
+        """A connection has `kept` bytes of an incomplete body in memory; 0: it is complete, or nobody waits for it."""
+        receiving = self.receiving
         self._receiving_bytes += kept - receiving.get(connection, 0)
         if not kept:
             receiving.pop(connection, None)

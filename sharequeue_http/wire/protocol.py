@@ -133,7 +133,7 @@ class HttpProtocol(Connection):
             self._deaf, exchange.keep_alive = True, False
             self._queue, self._incoming = deque([exchange]), None
             self._headers, self._in_head, self._unparsed = [], False, b""
-            self._received()
+            self.edge.receive(self, 0)
 
     # Bytes in
 
@@ -265,8 +265,8 @@ class HttpProtocol(Connection):
             return  # the head is parsed again, without its offer to upgrade
         self._fed = 0
         self._since = 0.0
-        if self._receives:
-            self._received()
+        if self in self.edge.receiving:
+            self.edge.receive(self, 0)
         exchange.whole = True
         if exchange.news is not None:
             exchange.news.set()
@@ -282,7 +282,7 @@ class HttpProtocol(Connection):
         queue.popleft()
         if self._incoming is exchange:
             self._incoming = None
-            self._received()
+            self.edge.receive(self, 0)
         if not exchange.keep_alive:
             self._close(exchange.whole)
             return
