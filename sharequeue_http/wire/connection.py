@@ -25,7 +25,7 @@ from sharequeue_http.forms.errors import ApiError, InvalidRequest, Throttled
 from sharequeue_http.log import fields
 from sharequeue_http.problems import problem_answer
 from sharequeue_http.wire.edge import Edge
-from sharequeue_http.wire.head import head_too_large, line_too_long, too_many_headers
+from sharequeue_http.wire.head import check_head, head_too_large
 from sharequeue_http.wire.unsent import Unsent
 
 log = logging.getLogger(__name__)
@@ -144,12 +144,12 @@ class Connection(asyncio.Protocol):
         if not self._since:
             self.restart_clock()
         if incoming is None:
-            if len(self._target) > limits.max_request_line_bytes:
-                self._refuse(line_too_long(limits))
-            elif self._fed > limits.max_head_bytes:
-                self._refuse(head_too_large(limits))
-            elif len(self._headers) > limits.max_headers:
-                self._refuse(too_many_headers(limits))
+            try:
+                check_head(limits, b"", self._target, self._headers)
+                if self._fed > limits.max_head_bytes:
+                    raise head_too_large(limits)
+            except InvalidRequest as error:
+                self._refuse(error)
             return
         self.edge.receive(self, incoming.kept)
         free = 2 * limits.max_head_bytes

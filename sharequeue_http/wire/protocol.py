@@ -27,7 +27,7 @@ import functools
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, ClassVar, Final
 
@@ -37,29 +37,18 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from sharequeue_http.application.paths import LONGEST_KNOWN
-from sharequeue_http.exchange import Exchange, Headers
+from sharequeue_http.exchange import Exchange
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
-from sharequeue_http.limits import HttpLimits
 from sharequeue_http.wire.asgi_adapter import serve_asgi
 from sharequeue_http.wire.connection import MOST_QUEUED, Connection
 from sharequeue_http.wire.edge import Edge
 from sharequeue_http.wire.handshake import Handshake
-from sharequeue_http.wire.head import (
-    bad_target,
-    head_too_large,
-    line_too_long,
-    size_of,
-    too_many_headers,
-    without_host,
-    without_offer,
-)
+from sharequeue_http.wire.head import bad_target, check_head, size_of, without_host, without_offer
 
 PIECE: Final = 16 * 1024
 """A read is parsed in pieces of this size, so that it yields few more than MOST_QUEUED requests."""
 BUSY_S: Final = 0.002
 """After a read that takes longer to parse, the other connections have their turn."""
-LINE_BYTES: Final = len(b"  HTTP/1.1\r\n")
-"""A request line without its method and target."""
 MOST_IDLE: Final = 64
 """The most tasks that wait for a request."""
 
@@ -235,7 +224,7 @@ class HttpProtocol(Connection):
         target, headers = self._target, self._headers
         try:
             received = max(self._fed, self._read_size)
-            check_head(self.edge.limits, method, target, version, headers, self._codings, received)
+            check_head(self.edge.limits, method, target, headers, version, self._codings, received)
             if not target.startswith(b"/"):
                 target, headers = without_host(target, headers)
         except ApiError as error:
@@ -296,40 +285,6 @@ class HttpProtocol(Connection):
                 self.data_received(unparsed)
             if not self._unparsed and len(queue) <= MOST_QUEUED:
                 self.resume()
-
-
-def check_head(
-    limits: HttpLimits,
-    method: bytes,
-    target: bytes,
-    version: str,
-    headers: Headers,
-    codings: Sequence[bytes],
-    received: int,
-) -> None:
-    """Check a whole head.
-
-    Args:
-        codings: the values of its headers Transfer-Encoding, in lower case.
-        received: bytes that the head cannot be larger than.
-        Its size is computed only if they are more than it may have.
-    Raises: InvalidRequest (400, 414, 431, 501, 505).
-    """
-    if len(method) + len(target) + LINE_BYTES > limits.max_request_line_bytes:
-        raise line_too_long(limits)
-    if len(headers) > limits.max_headers:
-        raise too_many_headers(limits)
-    if received > limits.max_head_bytes and size_of(target, headers) > limits.max_head_bytes:
-        raise head_too_large(limits)
-    if version not in ("1.1", "1.0"):
-        raise InvalidRequest(f"this service does not speak HTTP/{version}; use HTTP/1.1", status=505)
-    if method == b"CONNECT":
-        raise InvalidRequest("this service is not a proxy and does not serve CONNECT", status=501)
-    if codings and (list(codings) != [b"chunked"] or version == "1.0"):
-        detail = "the only Transfer-Encoding that this service takes is chunked, in HTTP/1.1"
-        raise InvalidRequest(detail, status=501)
-    if b"#" in target:  # httptools refuses all other characters that a target may not have
-        raise bad_target()
 
 
 class Workers:
