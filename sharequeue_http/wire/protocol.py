@@ -137,9 +137,10 @@ class HttpProtocol(Connection):
         parser = self._parser
         assert parser is not None
         try:
-            parser.feed_data(data)
-        except HttpParserUpgrade as offer:
-            self._feed_without_offer(memoryview(data)[offer.args[0] :])
+            try:
+                parser.feed_data(data)
+            except HttpParserUpgrade as offer:
+                self._feed_without_offer(memoryview(data)[offer.args[0] :])
         except HttpParserError as fault:
             self._malformed(fault)
         else:
@@ -165,21 +166,15 @@ class HttpProtocol(Connection):
             self.transport.resume_reading()
 
     def _feed_without_offer(self, rest: memoryview) -> None:
-        """Parse the head again without its offer to upgrade, then the rest."""
+        """Parse the head again without its offer to upgrade, then the rest. Raises: HttpParserError."""
         while True:
             self._parser = HttpRequestParser(self)
             try:
                 self._parser.feed_data(without_offer(self._method, self._target, self._version, self._headers))
                 self._parser.feed_data(rest)
+                return
             except HttpParserUpgrade as offer:
                 rest = rest[offer.args[0] :]
-            except HttpParserError as fault:
-                self._malformed(fault)
-                return
-            else:
-                if self._in_head or self._incoming is not None:
-                    self._check_unfinished()
-                return
 
     def _malformed(self, fault: HttpParserError) -> None:
         refusal, self._refusal = self._refusal, None
