@@ -16,8 +16,8 @@ before have ended by then, and their late requests to the group coordinator are 
 So a deleted group stays deleted.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -36,7 +36,7 @@ from sharequeue_coordinator.share_group.changes import Changes
 from sharequeue_coordinator.share_group.initialization import Initialization
 from sharequeue_coordinator.share_group.machine import ShareGroup
 from sharequeue_coordinator.share_group.offsets import Deletion
-from sharequeue_http.forms.errors import ApiError
+from sharequeue_http.forms.errors import ApiError, in_parts
 
 
 @dataclass(eq=False)
@@ -114,7 +114,7 @@ class GroupAdmin:
         """Returns: the partitions that the share coordinator refused."""
         await self._groups.decide(group, lambda machine: offsets.alter(machine, wanted, self._metadata.by_name))
         group_id, state_epoch = group.group_id, group.machine.epochs.group_epoch
-        with _indefinite():
+        with in_parts(lambda: 1):  # the first stage is stored
             wanted = await self._gateways.change_readers(group_id, "reserve", state_epoch, wanted)
             asked = [
                 Initialization(topic_id, frozenset((partition,)), start_offset, state_epoch)
@@ -140,7 +140,7 @@ class GroupAdmin:
         Raises: ApiError: some of it may not be deleted.
         """
         partitions = (await self._groups.decide(group, begin)).partitions
-        with _indefinite():
+        with in_parts(lambda: 1):  # the first stage is stored
             try:
                 faults = await self._states.delete(group.group_id, partitions)
             finally:
@@ -209,13 +209,3 @@ def _without(
         topic_id: {partition: offset for partition, offset in partitions.items() if (topic_id, partition) not in faults}
         for topic_id, partitions in wanted.items()
     }
-
-
-@contextmanager
-def _indefinite() -> Iterator[None]:
-    """The first stage is stored, so an error from here on does not mean that nothing happened."""
-    try:
-        yield
-    except ApiError as error:
-        error.definite = False
-        raise
