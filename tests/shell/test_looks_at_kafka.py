@@ -42,7 +42,7 @@ def test_a_look_that_waited_for_a_broker_does_not_delay_the_next_one(takes_s: li
         settings = SimpleNamespace(cluster_token="", max_topics=1, max_partitions_per_topic=1)
         database = SimpleNamespace(query=nothing, leads=lambda: True)
         metadata = SimpleNamespace(by_id={}, lead=nothing, catch_up=nothing)
-        topics = KafkaTopics(database, metadata, None, settings, kafka=cast(Any, kafka), shown="*")
+        topics = KafkaTopics(database, metadata, None, None, settings, kafka=cast(Any, kafka), shown="*")
         following = asyncio.create_task(topics.follow())
         await loop.turn(0)
         await loop.turn(LOOK_S)

@@ -13,13 +13,13 @@ from sharequeue_coordinator.database import Database
 from sharequeue_coordinator.groups.admin import GroupAdmin
 from sharequeue_coordinator.groups.configs import GroupConfigs
 from sharequeue_coordinator.groups.empty_groups import EmptyGroups
-from sharequeue_coordinator.groups.gateway_calls import GatewayCalls
 from sharequeue_coordinator.groups.initializer import Initializer
 from sharequeue_coordinator.groups.member_sessions import MemberSessions
 from sharequeue_coordinator.groups.members import Members
 from sharequeue_coordinator.groups.registry import GroupRegistry
 from sharequeue_coordinator.groups.share_states import ShareStates
 from sharequeue_coordinator.groups.totals import Totals
+from sharequeue_coordinator.metadata.gateway_calls import GatewayCalls
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.topic_admin import TopicAdmin
 from sharequeue_coordinator.settings import Settings
@@ -53,7 +53,8 @@ class GroupCoordinator:
         self.query = database.query
         self.metadata = Metadata(database, clock, settings, topic_gone=self._forget_topic)
         rooms = TopicAdmin if kafka is None else _topics_in(kafka, settings.kafka_topics)
-        self.topics: TopicAdmin = rooms(database, self.metadata, share_coordinators, settings)
+        gateways = GatewayCalls(self.metadata.live_gateways, cluster_token=settings.cluster_token)
+        self.topics: TopicAdmin = rooms(database, self.metadata, share_coordinators, gateways, settings)
         totals = Totals(settings.max_groups, settings.max_share_partitions)
         self.groups = GroupRegistry(database, self.metadata, clock, group_configs(service), settings, totals)
         self.states = states = ShareStates(share_coordinators)
@@ -61,13 +62,7 @@ class GroupCoordinator:
         self.members = Members(database, self.metadata, self.groups, self.initializer, clock)
         self.sessions = MemberSessions(database, self.metadata, self.groups, totals, clock)
         self.group_configs = GroupConfigs(database, self.metadata, self.groups, service)
-        self.group_admin = GroupAdmin(
-            self.metadata,
-            self.groups,
-            self.initializer,
-            states,
-            GatewayCalls(self.metadata.live_gateways, cluster_token=settings.cluster_token),
-        )
+        self.group_admin = GroupAdmin(self.metadata, self.groups, self.initializer, states, gateways)
         self.empty_groups = EmptyGroups(database, self.group_admin, service.get(EMPTY_RETENTION, -1))
 
     def _forget_topic(self, topic_id: str) -> None:

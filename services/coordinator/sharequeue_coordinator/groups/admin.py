@@ -24,11 +24,11 @@ from functools import partial
 from sharequeue.protocol.errors import NonEmptyGroup
 from sharequeue.protocol.messages.cluster import AlterShareGroupOffsetsRequest
 from sharequeue.protocol.messages.leaders import GroupPartitionsRequest, GroupUsageResponse, UnloadGroupRequest
-from sharequeue_coordinator.groups.gateway_calls import GatewayCalls
 from sharequeue_coordinator.groups.initializer import Initializer, no_partition
 from sharequeue_coordinator.groups.owned_group import OwnedGroup
 from sharequeue_coordinator.groups.registry import GroupRegistry
 from sharequeue_coordinator.groups.share_states import ShareStates
+from sharequeue_coordinator.metadata.gateway_calls import GatewayCalls
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.store import TopicRow
 from sharequeue_coordinator.share_group import offsets

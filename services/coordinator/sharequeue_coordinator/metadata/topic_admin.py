@@ -16,17 +16,19 @@ from sharequeue.protocol.messages.topics import Topic
 from sharequeue.service.settings import SettingsError
 from sharequeue_coordinator.database import Database, Fence
 from sharequeue_coordinator.metadata import store, topic_rules
+from sharequeue_coordinator.metadata.gateway_calls import GatewayCalls
 from sharequeue_coordinator.metadata.metadata import Metadata
 from sharequeue_coordinator.metadata.store import TopicRow
 from sharequeue_coordinator.settings import Settings
-from sharequeue_http.calling.caller import Client
-from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable, Throttled
+from sharequeue_http.forms.errors import CoordinatorNotAvailable, Throttled
 from sharequeue_http.log import fields
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 """The longest look for the outcome of a write: another catch-up may be waiting for PostgreSQL."""
+REMOVAL_S: Final = 5.0
+"""For a gateway to remove the records of a topic."""
 ROOM_S: Final = 60.0
 """When to try again: later than the deadline of any call, so that a gateway passes a refusal on and does not repeat."""
 
@@ -39,12 +41,13 @@ class TopicAdmin:
         database: Database,
         metadata: Metadata,
         share_coordinators: ShareStateClient,
+        gateways: GatewayCalls,
         settings: Settings,
     ) -> None:
         self._query = database.query
         self._metadata = metadata
         self._share_coordinators = share_coordinators
-        self._cluster_token = settings.cluster_token
+        self._gateways = gateways
         self._max_topics = settings.max_topics
         self._max_partitions = settings.max_partitions_per_topic
         self._leads = database.leads
@@ -142,23 +145,10 @@ class TopicAdmin:
         """
         fence = await self._metadata.lead()
         for topic_id, partitions in await self._query(store.deleting_topics):
-            await self._delete_records(topic_id, partitions)
+            request = DeleteTopicRecordsRequest(topic_id=topic_id, partitions=partitions)
+            what = "remove the records of a topic"
+            if await self._gateways.ask_one(apis.DELETE_TOPIC_RECORDS, request, what, attempt_s=REMOVAL_S) is None:
+                raise CoordinatorNotAvailable("no gateway is running")
             await self._share_coordinators.delete_topic_state(topic_id)
             await self._query(store.remove_topic, fence, topic_id)
             log.info("topic deleted", extra=fields(topic_id=topic_id))
-
-    async def _delete_records(self, topic_id: str, partitions: int) -> None:
-        """Have one gateway remove a topic's records. Raises: ApiError: none of them did."""
-        failure: ApiError = CoordinatorNotAvailable("no gateway is running")
-        for gateway in self._metadata.gateways.generation.gateways:
-            client = Client(gateway.url, cluster_token=self._cluster_token)
-            try:
-                request = DeleteTopicRecordsRequest(topic_id=topic_id, partitions=partitions)
-                await client.call(apis.DELETE_TOPIC_RECORDS, request, deadline_s=5)
-            except ApiError as error:
-                failure = error
-            else:
-                return
-            finally:
-                await client.close()
-        raise failure

@@ -1,9 +1,10 @@
-"""Calls gateways about a group: whether they use it, to unload its state, and to change its readers of the log."""
+"""Calls gateways: every one, or one that answers. The calls about a group have their functions here."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from sharequeue.protocol import apis
@@ -21,6 +22,7 @@ from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 
 ATTEMPT_S: Final = 2.0
+NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 CHANGED_AT_ONCE: Final = 1000
 """The most partitions of one call that changes readers."""
 
@@ -34,11 +36,11 @@ class GatewayCalls:
 
     async def usage(self, group_id: str, request: GroupPartitionsRequest) -> list[GroupUsageResponse]:
         """Return how each gateway uses a group. Raises: as `_ask_all`."""
-        return await self._ask_all(apis.GROUP_USAGE, group_id, request)
+        return await self._ask_all(apis.GROUP_USAGE, request, {"group": group_id})
 
     async def unload(self, group_id: str, request: UnloadGroupRequest) -> None:
         """Have every gateway unload the state of a group that it has loaded so far. Raises: as `_ask_all`."""
-        await self._ask_all(apis.UNLOAD_GROUP, group_id, request)
+        await self._ask_all(apis.UNLOAD_GROUP, request, {"group": group_id})
 
     async def change_readers(
         self,
@@ -58,28 +60,32 @@ class GatewayCalls:
             for topic_id, partition, offset in some:
                 piece.setdefault(topic_id, {})[partition] = offset
             request = ChangeReadersRequest(step=step, state_epoch=state_epoch, offsets=piece)
-            answered = await self._change_readers(group_id, request)
-            for topic_id, partitions in (piece if answered is None else answered).items():
+            answered: ChangeReadersResponse | None = await self.ask_one(
+                apis.CHANGE_READERS, request, "change the readers of the log", {"group": group_id}
+            )
+            for topic_id, partitions in (piece if answered is None else answered.offsets).items():
                 changed.setdefault(topic_id, {}).update(partitions)
         return changed
 
-    async def _change_readers(self, group_id: str, request: ChangeReadersRequest) -> StartOffsets | None:
-        """Returns: as the gateway answers; None without a gateway."""
+    async def ask_one(
+        self, api: Api, request: Any, what: str, path: Mapping[str, str] = NO_NAMES, attempt_s: float = ATTEMPT_S
+    ) -> Any:
+        """Ask one gateway after another until one has answered. Returns: its answer; None without a gateway.
+
+        Raises: CoordinatorNotAvailable: none can do it. `what`: the text names it so.
+        """
         deadline = time.monotonic() + EVERY_GATEWAY.patience_s
         failure: ApiError | None = None
         for gateway in await self._gateways():
             try:
-                answer: ChangeReadersResponse = await self._ask(
-                    gateway, apis.CHANGE_READERS, group_id, request, deadline
-                )
-                return answer.offsets
+                return await self._ask(gateway, api, request, path, _left(deadline, attempt_s))
             except ApiError as error:
                 failure = error
         if failure is None:
             return None
-        raise CoordinatorNotAvailable(f"no gateway can change the readers of the log: {failure}", definite=False)
+        raise CoordinatorNotAvailable(f"no gateway can {what}: {failure}", definite=False)
 
-    async def _ask_all(self, api: Api, group_id: str, request: Any) -> list[Any]:
+    async def _ask_all(self, api: Api, request: Any, path: Mapping[str, str]) -> list[Any]:
         """Ask every live gateway until each has answered. One that does not must leave the generation in time.
 
         Raises: CoordinatorNotAvailable: a gateway has not answered by the deadline.
@@ -91,7 +97,8 @@ class GatewayCalls:
             gateways = list(await self._gateways())
             missing = [gateway for gateway in gateways if gateway not in answers]
             asked = await asyncio.gather(
-                *(self._ask(gateway, api, group_id, request, deadline) for gateway in missing), return_exceptions=True
+                *(self._ask(gateway, api, request, path, _left(deadline)) for gateway in missing),
+                return_exceptions=True,
             )
             failure: BaseException | None = None
             for gateway, answer in zip(missing, asked, strict=True):
@@ -106,12 +113,14 @@ class GatewayCalls:
             if not await tries.pause():
                 raise CoordinatorNotAvailable(f"a gateway does not answer: {failure}", definite=False)
 
-    async def _ask(self, gateway: Gateway, api: Api, group_id: str, request: Any, deadline: float) -> Any:
+    async def _ask(self, gateway: Gateway, api: Api, request: Any, path: Mapping[str, str], seconds: float) -> Any:
         client = Client(gateway.url, cluster_token=self._cluster_token)
         try:
-            remaining_s = max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S)
-            return await client.call(
-                api, request, path={"group": group_id}, deadline_s=min(remaining_s, ATTEMPT_S), retry=False
-            )
+            return await client.call(api, request, path=path, deadline_s=seconds, retry=False)
         finally:
             await client.close()
+
+
+def _left(deadline: float, attempt_s: float = ATTEMPT_S) -> float:
+    """The seconds of an attempt that begins now."""
+    return min(max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S), attempt_s)
