@@ -16,11 +16,13 @@ from typing import Any, Final, Protocol
 
 from prometheus_client import Gauge
 
+from sharequeue.ownership.settings import CoordinatorSettings
 from sharequeue.ownership.shard_store import Instance, Shard, ShardStore, stack_of
 from sharequeue.protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from sharequeue.protocol.messages.cluster import ShardOwner
 from sharequeue.protocol.shards import balance
 from sharequeue.repeats import LEASE_HELD
+from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue_http.distribution import OfEachService
@@ -61,19 +63,15 @@ class Ownership:
         self,
         connect: Callable[[], Awaitable[Any]],
         store: ShardStore,
-        *,
-        node_id: str,
-        url: str,
+        settings: CoordinatorSettings,
         shards: Sequence[int],
-        lease_ms: int,
-        cluster_token: str = "",
     ) -> None:
         self._connect = connect
         self._store = store
         self._shards = tuple(shards)
         self.count = sum(shard >= 0 for shard in self._shards)
         """How many shards the keys are spread over."""
-        self._lease_s = lease_ms / 1000
+        self._lease_s = settings.lease_ms / 1000
         self._epochs: dict[int, int] = {}
         self._valid_until = 0.0
         self._owners: dict[int, Shard] = {}
@@ -84,7 +82,9 @@ class Ownership:
         self._stopped = False
         self._rejoin = False
         """Whether the store may have an earlier process under this name, which ran when its state was stored."""
-        stack = hashlib.sha256(b"sharequeue stack" + cluster_token.encode()).hexdigest()[:16]
+        stack = hashlib.sha256(b"sharequeue stack" + settings.cluster_token.encode()).hexdigest()[:16]
+        node_id = node_name(settings.node_id, settings.port)
+        url = own_url(settings.url, settings.scheme, settings.host, settings.port)
         self.instance = Instance(node_id, f"{stack}-{secrets.token_hex(8)}", url)
         self._events: ShardEvents
         """Given to `start`."""

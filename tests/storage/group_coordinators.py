@@ -37,24 +37,20 @@ async def instance(
     async def connect() -> Any:
         return await asyncpg.connect(database_url, command_timeout=10)
 
-    ownership = Ownership(
-        connect,
-        ShardStore("groups"),
-        node_id=node_id,
-        url=f"http://{node_id}",
-        shards=(CLUSTER_SHARD, *range(SHARDS)),
-        lease_ms=10**6,
-    )
     pool = await asyncpg.create_pool(database_url, min_size=1, max_size=8, command_timeout=10)
     client = ShareStateClient("http://127.0.0.1:1")
     settings = Settings(
         database_url=database_url,
         share_coordinator_url="http://127.0.0.1:1",
         cluster_token="token",
+        node_id=node_id,
+        url=f"http://{node_id}",
+        lease_ms=10**6,
         max_partitions_per_topic=100,
         record_log="postgres" if kafka is None else "kafka",
         **bounds,
     )
+    ownership = Ownership(connect, ShardStore("groups"), settings, (CLUSTER_SHARD, *range(SHARDS)))
     database = Database(pool, ownership, TimeLine(), PostgresHealth(connect, TRY_WRITE))
     coordinator = GroupCoordinator(database, client, settings, Clock(), kafka)
     owning: asyncio.Task[None] | None = None

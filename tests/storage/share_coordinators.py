@@ -50,23 +50,19 @@ class Running:
             settings = {"application_name": "share-coordinator-owner"}
             return await asyncpg.connect(self.database_url, command_timeout=COMMAND_S, server_settings=settings)
 
-        self.ownership = Ownership(
-            connect_owner,
-            ShardStore("share_state"),
-            node_id=node_id,
-            url=f"http://{node_id}",
-            shards=range(SHARDS),
-            lease_ms=lease_ms,
-        )
         settings = Settings(
             database_url=database_url,
             coordinator_url="",
             cluster_token="",
+            node_id=node_id,
+            url=f"http://{node_id}",
+            lease_ms=lease_ms,
             snapshot_update_records_per_snapshot=limit,
             max_cached_share_partitions=max_cached,
             cold_partition_snapshot_interval_ms=cold_ms,
             prune_interval_ms=prune_ms,
         )
+        self.ownership = Ownership(connect_owner, ShardStore("share_state"), settings, range(SHARDS))
         self.coordinator = ShareCoordinator(connect, self.ownership, TimeLine(), settings)
         self.housekeeping = Housekeeping(self.coordinator, connect, self.ownership, Clock(), settings)
         self.owning: asyncio.Task[None] | None = None

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from sharequeue.ownership.leases import NameTaken, Ownership, OwnershipLost
+from sharequeue.ownership.settings import CoordinatorSettings
 from sharequeue.ownership.shard_store import HELD, ShardStore
 from sharequeue.protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
@@ -46,15 +47,10 @@ class Owner:
         self.taken: list[int] = []
         self.lost: list[int] = []
         self.drained: list[int] = []
-        self.ownership = Ownership(
-            connect,
-            ShardStore(SCHEMA),
-            node_id=node_id,
-            url=at or f"http://{node_id}",
-            shards=shards,
-            lease_ms=lease_ms,
-            cluster_token=cluster_token,
+        settings = CoordinatorSettings(
+            cluster_token=cluster_token, port=0, node_id=node_id, url=at or f"http://{node_id}", lease_ms=lease_ms
         )
+        self.ownership = Ownership(connect, ShardStore(SCHEMA), settings, shards)
         self.loop: asyncio.Task[None] | None = None
 
     def shards_taken(self, shards: frozenset[int]) -> None:

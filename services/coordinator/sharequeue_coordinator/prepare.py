@@ -11,7 +11,6 @@ from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.postgres_connection import Learn
 from sharequeue.protocol.shards import CLUSTER_SHARD
-from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.kafka_settings import kafka_settings
 from sharequeue.service.postgres_health import PostgresHealth
 from sharequeue.service.service import Service
@@ -50,15 +49,7 @@ async def prepare(settings: Settings) -> Service:
     async def connect() -> Any:
         return await time_line.set_up(await connect_to(settings.database_url))
 
-    ownership = Ownership(
-        connect,
-        ShardStore("groups"),
-        node_id=node_name(settings.node_id, settings.port),
-        url=own_url(settings.url, settings.scheme, settings.host, settings.port),
-        shards=(CLUSTER_SHARD, *range(settings.shards)),
-        lease_ms=settings.lease_ms,
-        cluster_token=settings.cluster_token,
-    )
+    ownership = Ownership(connect, ShardStore("groups"), settings, (CLUSTER_SHARD, *range(settings.shards)))
     time_line.forget(ownership.forget_all)
     pool = await open_pool(settings.database_url, time_line.learn)
     database = Database(pool, ownership, time_line, PostgresHealth(connect, TRY_WRITE))

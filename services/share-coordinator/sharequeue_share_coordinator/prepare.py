@@ -9,7 +9,6 @@ from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.endpoints import coordinator_operations, serve_shards
 from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
-from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.service import Service
 from sharequeue.service.time_line import TimeLine
 from sharequeue_http.application.app import create_app, serve
@@ -54,15 +53,7 @@ async def prepare(settings: Settings) -> Service:
         return await time_line.set_up(await connect_to(settings.database_url))
 
     clock = Clock()
-    ownership = Ownership(
-        connect,
-        ShardStore("share_state"),
-        node_id=node_name(settings.node_id, settings.port),
-        url=own_url(settings.url, settings.scheme, settings.host, settings.port),
-        shards=range(settings.shards),
-        lease_ms=settings.lease_ms,
-        cluster_token=settings.cluster_token,
-    )
+    ownership = Ownership(connect, ShardStore("share_state"), settings, range(settings.shards))
     time_line.forget(ownership.forget_all)
     coordinator = ShareCoordinator(connect, ownership, time_line, settings)
     await coordinator.health.look()
