@@ -7,21 +7,21 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
-import urllib.error
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 from sharequeue.access_store import new_key, store_key
 from sharequeue.protocol.access.keys import parse_key
 from sharequeue.protocol.messages.access import CreateKeyRequest
 from sharequeue.repeats import PART_DIED, PART_READY, Tries
 from sharequeue.stack.certificates import make_certificates
-from sharequeue.stack.open_url import opener
 from sharequeue.stack.postgres import Postgres
 from sharequeue.stack.process import Process, free_port
 from sharequeue.stack.redis import Redis
@@ -63,7 +63,9 @@ class ServiceProcess(Process):
         self.url = [*urls.values()][-1]
         self._module = module
         self.environment = environment
-        self._open = opener(ca)
+        trusted = None if ca is None else ssl.create_default_context(cafile=ca)
+        way = ProxyHandler({}), HTTPSHandler(context=trusted)  # never through a proxy that the environment names
+        self._open = build_opener(*way).open
 
     def start(self) -> None:
         command = [sys.executable, "-P", "-m", self._module]  # -P: do not import from the current directory
@@ -78,7 +80,14 @@ class ServiceProcess(Process):
         self._end(*STOPS, seconds=STOP_SECONDS * len(self.urls))  # its services stop one after another
 
     def ready(self) -> bool:
-        return all(_ready(url, self._open) for url in self.urls.values())
+        return all(map(self._ready, self.urls.values()))
+
+    def _ready(self, url: str) -> bool:
+        try:
+            with self._open(f"{url}/readyz", timeout=3) as response:
+                return bool(json.load(response)["status"] == "ready")
+        except (OSError, ValueError):  # of HTTP, too
+            return False
 
 
 class Migration(Process):
@@ -96,14 +105,6 @@ class Migration(Process):
         self.process.communicate(url.encode())
         if self.process.returncode:
             raise EmbeddedError(self.log_tail() or self.died())
-
-
-def _ready(url: str, open_url: Callable[..., Any]) -> bool:
-    try:
-        with open_url(f"{url}/readyz", timeout=3) as response:
-            return bool(json.load(response)["status"] == "ready")
-    except (OSError, urllib.error.HTTPError, ValueError):
-        return False
 
 
 class Fate:
