@@ -10,6 +10,7 @@ from typing import Final
 from sharequeue.protocol.messages.problems import Problem
 from sharequeue.protocol.types import group_id_fault
 from sharequeue_http.forms.errors import (
+    KNOWN,
     ApiError,
     AuthenticationFailed,
     CoordinatorNotAvailable,
@@ -22,7 +23,6 @@ from sharequeue_http.forms.errors import (
     TooLarge,
     UnknownPath,
     exception_type,
-    register,
 )
 
 KAFKA_CODES: Final[Mapping[Error, int]] = {
@@ -222,7 +222,7 @@ class ShareSessionLimitReached(ApiError):
     error = BY_CODE["SHARE_SESSION_LIMIT_REACHED"]
 
 
-register(
+KNOWN.add(
     {
         error: {"type": f"urn:sharequeue:problem:{error.code.lower().replace('_', '-')}", "kafka_code": number}
         for error, number in KAFKA_CODES.items()

@@ -3,7 +3,7 @@
 Two statuses ask the caller to change the request: 400 says that the service cannot read it (its HTTP, JSON or UTF-8),
 422 that the service refuses something it says.
 
-A protocol defines further rows and exceptions, and `register`s them. Then a service answers them with members of the
+A protocol defines further rows and exceptions, and adds them to `KNOWN`. Then a service answers them with members of the
 protocol's own, and the calling end makes exceptions of them again. The codes are Kafka's names where Kafka has one.
 """
 
@@ -61,8 +61,8 @@ class ApiError(Exception):
         self.pointers = tuple(pointers)
         self.extra = extra or {}
         self.problem: Any = None
-        """The problem document that another service answered, if the error came from there: of the type that was given
-        to `register`."""
+        """The problem document that another service answered, if the error came from there: of the type that `KNOWN`
+        has."""
 
     @property
     def code(self) -> str:
@@ -147,36 +147,31 @@ MEMBERS: Final = frozenset(
 
 
 class Known:
-    """The errors that this process knows: those of this module, and what `register` has added.
+    """The errors that this process knows: those of this module, and what a protocol has added.
 
     `members`: what the problem documents of an error have besides the form of all. `problem`: the type of a document in
     `ApiError.problem`.
     """
 
     def __init__(self) -> None:
-        self.problem: Any = dict
         self.members: dict[Error, Mapping[str, Any]] = {}
         self.by_code: dict[str, Error] = {}
         self.classes: dict[Error, type[ApiError]] = {}
-        self.add({ApiError.error: {}, **{kind.error: {} for kind in ApiError.__subclasses__()}})
+        self.add({ApiError.error: {}, **{kind.error: {} for kind in ApiError.__subclasses__()}}, dict)
 
-    def add(self, errors: Mapping[Error, Mapping[str, Any]]) -> None:
+    def add(self, errors: Mapping[Error, Mapping[str, Any]], problem: Any) -> None:
+        """Make the errors of a protocol known, when their exceptions are defined.
+
+        Args:
+            errors: each with the members of its problem documents. problem: the type of its problem documents.
+        """
+        self.problem = problem
         self.members.update(errors)
         self.by_code.update({error.code: error for error in errors})
         self.classes.update({kind.error: kind for kind in ApiError.__subclasses__() if "error" in vars(kind)})
 
 
 KNOWN: Final = Known()
-
-
-def register(errors: Mapping[Error, Mapping[str, Any]], problem: Any) -> None:
-    """Make the errors of a protocol known, when their exceptions are defined.
-
-    Args:
-        errors: each with the members of its problem documents. problem: the type of its problem documents.
-    """
-    KNOWN.add(errors)
-    KNOWN.problem = problem
 
 
 def exception_type(error: Error) -> type[ApiError]:
