@@ -3,8 +3,8 @@
 Two statuses ask the caller to change the request: 400 says that the service cannot read it (its HTTP, JSON or UTF-8),
 422 that the service refuses something it says.
 
-A protocol defines further rows and exceptions, and adds them to `KNOWN`. Then a service answers them with members of the
-protocol's own, and the calling end makes exceptions of them again. The codes are Kafka's names where Kafka has one.
+A protocol defines further rows and exceptions, and adds them to `KNOWN`. Then a service answers them with members of
+the protocol's own, and the calling end makes exceptions of them again. The codes are Kafka's names where Kafka has one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
