@@ -213,10 +213,7 @@ class Endpoint:
             return None
         try:
             if not raw.isascii():  # values are kept byte for byte and must be UTF-8 too
-                if len(raw) > _UTF8_SLICE:
-                    _check_utf8(raw)
-                else:
-                    raw.decode()
+                _check_utf8(raw)
             if self._check_body is not None and len(raw) > ALWAYS_FITS:
                 self._check_body(raw)
             return self._decoder.decode(raw)
@@ -226,8 +223,6 @@ class Endpoint:
             raise mistakes.unfit_body(fault, self.api.request) from None
         except msgspec.DecodeError as fault:
             raise mistakes.unreadable(fault, raw, self.api.request) from None
-        except UnicodeDecodeError as fault:
-            raise _not_utf8(fault.start) from None
         except RecursionError:
             raise InvalidRequest("the body is nested too deeply") from None
 
@@ -298,16 +293,13 @@ def _decode_query(request_type: Any, query_string: bytes) -> Any:
 
 
 def _check_utf8(raw: bytes) -> None:
-    """Check a large body in slices: as text all of it could take four times its size. Raises: InvalidRequest."""
+    """Check a body in slices: as text all of it could take four times its size. Raises: InvalidRequest."""
     start = 0
     while start < len(raw):
         part = raw[start : start + _UTF8_SLICE]
         try:
             _, used = codecs.utf_8_decode(part, "strict", start + len(part) == len(raw))
         except UnicodeDecodeError as fault:
-            raise _not_utf8(start + fault.start) from None
+            detail = f"the body is not UTF-8 at byte {start + fault.start}"
+            raise InvalidRequest(detail, status=400) from None
         start += used
-
-
-def _not_utf8(position: int) -> InvalidRequest:
-    return InvalidRequest(f"the body is not UTF-8 at byte {position}", status=400)
