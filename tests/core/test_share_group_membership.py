@@ -1,11 +1,13 @@
 """Members of a group, heartbeat by heartbeat: scenarios HB, GI-037."""
 
+import msgspec
 import pytest
 from sharequeue_coordinator.share_group.changes import Changes, Epochs, GroupSettings, ShareGroupState
 from sharequeue_coordinator.share_group.initialization import GroupTopic
 
 from sharequeue.protocol.configs import share_group_config
 from sharequeue.protocol.errors import FencedMemberEpoch, GroupIdNotFound, GroupMaxSizeReached, UnknownMemberId
+from sharequeue.protocol.messages.groups import ShareGroupHeartbeatRequest
 from sharequeue.protocol.types import MAX_GROUP_NAMES, MAX_GROUP_PARTITIONS, MAX_PARTITIONS_NAMED
 from sharequeue_http.forms.errors import InvalidRequest
 from tests.core.share_group_driver import Driver
@@ -126,18 +128,15 @@ def test_a_refused_heartbeat_does_not_prolong_the_session() -> None:
 
 @pytest.mark.parametrize("member_id", ["", "m" * 37])
 def test_hb_017_a_member_id_has_1_to_36_characters(member_id: str) -> None:
-    with pytest.raises(InvalidRequest):
-        Driver().heartbeat(member_id, 0, ["foo"])
+    with pytest.raises(msgspec.ValidationError, match="member_id"):
+        msgspec.convert({"member_id": member_id}, ShareGroupHeartbeatRequest)
     assert Driver().heartbeat("m" * 36, 0, ["foo"]).member_epoch == 2
 
 
-def test_epochs_below_minus_1_and_empty_racks_are_invalid() -> None:
-    driver = Driver()
-    with pytest.raises(InvalidRequest, match="member_epoch"):
-        driver.heartbeat("M1", -2, ["foo"])
-    for epoch in (0, -1, 2):
-        with pytest.raises(InvalidRequest, match="rack_id"):
-            driver.heartbeat("M1", epoch, ["foo"], rack_id="")
+@pytest.mark.parametrize("wrong", [{"member_epoch": -2}, {"rack_id": ""}])
+def test_epochs_below_minus_1_and_empty_racks_are_invalid(wrong: dict[str, object]) -> None:
+    with pytest.raises(msgspec.ValidationError, match=min(wrong)):
+        msgspec.convert({"member_id": "M1", **wrong}, ShareGroupHeartbeatRequest)
 
 
 def test_only_the_present_and_the_previous_epoch_are_accepted() -> None:

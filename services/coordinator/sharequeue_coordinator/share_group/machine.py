@@ -28,11 +28,11 @@ from sharequeue_coordinator.share_group.heartbeat import (
     Heartbeat,
     HeartbeatAnswer,
     HeartbeatDecision,
-    check_heartbeat,
 )
 from sharequeue_coordinator.share_group.initialization import GroupTopic, Initialization
 from sharequeue_coordinator.share_group.shared_sets import numbered, shared, shared_all, with_all
 from sharequeue_coordinator.share_group.subscribed_topics import View
+from sharequeue_http.forms.errors import InvalidRequest
 
 
 class ShareGroup:
@@ -90,7 +90,8 @@ class ShareGroup:
 
         Raises: in this order InvalidRequest, GroupIdNotFound, GroupMaxSizeReached, UnknownMemberId, FencedMemberEpoch.
         """
-        check_heartbeat(request)
+        if request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names:
+            raise InvalidRequest("subscribed_topic_names must name a topic when a member joins with member_epoch 0")
         if request.member_epoch == LEAVE_EPOCH:
             left = self.leave(request.member_id, topics)
             answer = HeartbeatAnswer(request.member_id, LEAVE_EPOCH, 0)
