@@ -114,16 +114,12 @@ class Fate:
     _again_s: float | None = None
     _started_s = 0.0
 
-    def lives(self, now_s: float) -> None:
-        """Note that it runs. After a while its next death is a first one."""
-        if now_s > self._started_s + 2 * PART_DIED.most_s:
-            self.pause_s = 0.0
-
     def died(self, now_s: float) -> bool:
-        """Return whether that is new: it is started again after `pause_s`."""
+        """Return whether that is new: it starts again after `pause_s`. After a while that is the first pause again."""
         if self._again_s is not None:
             return False
-        self.pause_s = PART_DIED.after(self.pause_s)
+        ran_long = now_s > self._started_s + 2 * PART_DIED.most_s
+        self.pause_s = PART_DIED.after(0.0 if ran_long else self.pause_s)
         self._again_s = now_s + self.pause_s
         return True
 
@@ -409,8 +405,8 @@ class Stack:
         for part, start in self._parts():
             fate, now_s = self._fates[part.title], time.monotonic()
             if part.running():
-                fate.lives(now_s)
-            elif fate.died(now_s):
+                continue
+            if fate.died(now_s):
                 self._tell(f"{part.died()}\n{part.title} is started again in {fate.pause_s:.0f} s")
             elif fate.starts(now_s):
                 try:
