@@ -49,7 +49,6 @@ class GroupCoordinator:
         """`kafka`: the cluster whose topics these are."""
         service = settings.service_config()
         self._database = database
-        self.health = database.health
         self.query = database.query
         self.metadata = Metadata(database, clock, settings, topic_gone=self._forget_topic)
         rooms = TopicAdmin if kafka is None else _topics_in(kafka, settings.kafka_topics)
