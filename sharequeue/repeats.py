@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -95,6 +96,13 @@ class Tries:
         self._pause_s = self._rule.after(self._pause_s)
         pause_s = max(self._pause_s, at_least_s or 0)
         return pause_s if time.monotonic() + pause_s < self._until_s else None
+
+
+async def heard(event: asyncio.Event, within_s: float | None) -> None:
+    """Return when an event is set, or after this time. None: any time."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            await event.wait()
 
 
 class Every:

@@ -6,7 +6,6 @@ shards that another instance should own. Each change wakes the other instances, 
 """
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import secrets
@@ -21,7 +20,7 @@ from sharequeue.ownership.shard_store import Instance, Shard, ShardStore, stack_
 from sharequeue.protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from sharequeue.protocol.messages.cluster import ShardOwner
 from sharequeue.protocol.shards import balance
-from sharequeue.repeats import LEASE_HELD
+from sharequeue.repeats import LEASE_HELD, heard
 from sharequeue.service.addresses import node_name, own_url
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.service.postgres_faults import FAULTS
@@ -182,9 +181,7 @@ class Ownership:
                     log.warning("leases cannot be renewed", extra=fields(cause=repr(fault)))
                 failed = True
                 pause_s /= 3
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._wake.wait()
+            await heard(self._wake, pause_s)
             self._wake.clear()
 
     async def stop(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sharequeue.client import AcknowledgementError, ApiError, Committed, Record, ShareConsumer
 from sharequeue.client.consuming.values import DoesNotFit
-from sharequeue.repeats import PART_DIED, Every
+from sharequeue.repeats import PART_DIED, Every, heard
 from sharequeue.worker import outcomes
 from sharequeue.worker.job import Job, place_of
 from sharequeue.worker.judging import Breaker, Mismatches
@@ -143,11 +143,7 @@ class Feeding:
     async def _wait(self, at_most_s: float = LOOK_S) -> None:
         """Wait until a function has ended, or the time is over."""
         self._changed.clear()
-        try:
-            async with asyncio.timeout(at_most_s):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+        await heard(self._changed, at_most_s)
 
     def _take(self, record: Record) -> None:
         named = record.headers.get(HEADER)

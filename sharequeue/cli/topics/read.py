@@ -1,7 +1,6 @@
 """`sharequeue topics read`: records by offset, without a group."""
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +16,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages.records import FetchedBatch, ReadRecordsQuery, RecordPage
 from sharequeue.protocol.messages.topics import TopicDescription
 from sharequeue.protocol.types import MAX_INT64
+from sharequeue.repeats import heard
 from sharequeue_http.calling.caller import Client
 
 READ_AT_ONCE: Final = 1000
@@ -133,8 +133,7 @@ async def read(
         with stopping(stop):
             await reading.read()
             while follow and not reading.over:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stopped.wait(), LOOK_EVERY_S)
+                await heard(stopped, LOOK_EVERY_S)
                 await reading.read()
         if stopped.is_set() and not follow:
             raise click.exceptions.Exit(INTERRUPTED)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages.groups import HeartbeatResult, ShareGroupHeartbeatRequest
-from sharequeue.repeats import HEARTBEAT, JOINED
+from sharequeue.repeats import HEARTBEAT, JOINED, heard
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.forms.errors import ApiError, UnexpectedAnswer
 
@@ -116,11 +116,7 @@ class Membership:
             elif self.joined:  # partitions follow when they are initialised or given up by others: ask soon
                 pause_s = JOINED.after(pause_s)
                 interval_s = min(pause_s, interval_s)
-            try:
-                async with asyncio.timeout(interval_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+            await heard(self._wake, interval_s)
 
     async def _beat(self) -> float:
         """One heartbeat. Returns: seconds until the next."""

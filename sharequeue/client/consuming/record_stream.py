@@ -6,7 +6,6 @@ open ──▶ events ──▶ records, handed out one by one ──▶ `acknow
 """
 
 import asyncio
-import contextlib
 import logging
 import math
 import time
@@ -28,7 +27,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE
 from sharequeue.protocol.messages.records import FetchResponse
 from sharequeue.protocol.types import MAX_STREAM_WINDOW
-from sharequeue.repeats import CALL, Tries
+from sharequeue.repeats import CALL, Tries, heard
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.calling.connections import CannotConnect, ConnectionLost
 from sharequeue_http.calling.event_reader import EventReader, ServerEvent
@@ -195,9 +194,8 @@ class RecordStream(Closing, Generic[V]):
     async def _give_back(self) -> None:
         """Release what waits for the loop before its lock ends, as no attempt, for as long as anything waits."""
         while self._ready and not self._closed.is_set():
-            with contextlib.suppress(TimeoutError):
-                due_at = min(record.delivery.renew_at for record in self._ready)
-                await asyncio.wait_for(self._closed.wait(), due_at - time.monotonic())
+            due_at = min(record.delivery.renew_at for record in self._ready)
+            await heard(self._closed, due_at - time.monotonic())
             if self._replaced:
                 return
             due = [record for record in self._ready if record.delivery.renew_at <= time.monotonic()]

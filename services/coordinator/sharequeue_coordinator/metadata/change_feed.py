@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from sharequeue.repeats import heard
 from sharequeue_coordinator.metadata.store import MetadataChange
 
 MOST_CHANGES: Final = 10_000
@@ -43,13 +44,8 @@ class ChangeFeed:
 
     async def wait(self, since: int, seconds: float) -> None:
         """Return when there is a change after `since`, or after this time. It may return earlier without a change."""
-        if since != self.version or seconds <= 0 or self._finished:
-            return
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+        if since == self.version and seconds > 0 and not self._finished:
+            await heard(self._changed, seconds)
 
     async def finish(self) -> None:
         """The group coordinator stops: make every `wait` return, later ones too."""

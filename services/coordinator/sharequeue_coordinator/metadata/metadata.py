@@ -1,7 +1,6 @@
 """The topics and gateways as this instance knows them, and how it learns of changes."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from sharequeue.protocol.messages.cluster import Gateway
 from sharequeue.protocol.messages.topics import Topic
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import topic_name_fault
+from sharequeue.repeats import heard
 from sharequeue_coordinator.database import Database, Fence
 from sharequeue_coordinator.metadata import store
 from sharequeue_coordinator.metadata.change_feed import MOST_CHANGES, ChangeFeed
@@ -151,9 +151,7 @@ class Metadata:
 
     async def wait(self, seconds: float) -> None:
         """Return when `look` was called, or after this time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._to_do.wait()
+        await heard(self._to_do, seconds)
         self._to_do.clear()
 
     # Knowing
