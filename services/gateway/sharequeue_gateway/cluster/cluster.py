@@ -9,7 +9,6 @@ import asyncio
 import logging
 import sys
 import time
-from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from sharequeue import background
@@ -19,7 +18,7 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.messages import cluster as messages
 from sharequeue.protocol.shards import CLUSTER
 from sharequeue.protocol.types import SharePartitionKey
-from sharequeue.repeats import GATEWAY_LEASE, Tries
+from sharequeue.repeats import GATEWAY_LEASE, Tries, heard
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue_gateway.cluster.generation import Generation, Node
 from sharequeue_http.calling.caller import Client
@@ -209,9 +208,7 @@ class Cluster:
         renewed = True
         while True:
             pause_s = self._lease_s / RENEWALS_PER_LEASE
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._renew_now.wait()
+            await heard(self._renew_now, pause_s)
             self._renew_now.clear()
             try:
                 await self._renew()
@@ -246,9 +243,7 @@ class Cluster:
 
     async def drain(self) -> None:
         """Wait until load balancers have seen that this gateway leaves. The last gateway does not wait."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._drain_s):
-                await self._no_others.wait()
+        await heard(self._no_others, self._drain_s)
 
     async def close(self) -> None:
         for task in self._giving_up:

@@ -9,10 +9,8 @@ leader has written a dead letter of a share-partition, the record log refuses th
 may continue at any time.
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +18,7 @@ from sharequeue.clock import Clock
 from sharequeue.protocol.configs import ERROR_HEADER, SOURCE_HEADER
 from sharequeue.protocol.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from sharequeue.protocol.types import KEPT_REASONS
-from sharequeue.repeats import DEAD_LETTER
+from sharequeue.repeats import DEAD_LETTER, heard
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.stored_records import StoredRecord, records_in
@@ -73,9 +71,7 @@ class DeadLetterWriter:
                 continue
             next_ms = min((pending.next_attempt_at_ms for pending in self._queue), default=None)
             self._queue.news.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if next_ms is None else max(next_ms - now_ms, 1) / 1000):
-                    await self._queue.news.wait()
+            await heard(self._queue.news, None if next_ms is None else max(next_ms - now_ms, 1) / 1000)
 
     async def _write(self, due: Sequence[PendingLetters]) -> None:
         by_led: dict[LedSharePartition, list[PendingLetters]] = {}

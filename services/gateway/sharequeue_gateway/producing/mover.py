@@ -10,9 +10,9 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
+from sharequeue.repeats import heard
 from sharequeue.service.failed_looks import looking
 from sharequeue_gateway import metrics
 from sharequeue_gateway.record_log.scheduled import scheduled_store
@@ -92,6 +92,4 @@ class Mover:
         until = time.monotonic() + seconds
         while (left := min(until, self._expected) - time.monotonic()) > 0:
             self._sooner.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._sooner.wait()
+            await heard(self._sooner, left)
