@@ -43,7 +43,7 @@ from sharequeue.protocol.service_configs import NAMES
 from sharequeue.protocol.types import MAX_INT64
 from sharequeue.repeats import Rule
 from sharequeue.service.series import Counts, Family
-from sharequeue_http.distribution import Histogram, Histograms, OfEachService
+from sharequeue_http.distribution import Histograms, OfEachService
 from sharequeue_http.forms.api import Api
 from sharequeue_http.limits import HttpLimits
 
@@ -233,7 +233,7 @@ def _defined(modules: Sequence[ModuleType]) -> Iterator[tuple[str, str, Sequence
             if isinstance(value, Counts):
                 family = value.family
                 yield family.name.removesuffix("_total"), family.kind, family.labels, family.meaning
-            elif isinstance(value, Histogram | Histograms):
+            elif isinstance(value, Histograms):
                 yield value.name, "histogram", value.labels, value.meaning
             elif isinstance(value, MetricWrapperBase):
                 yield value._name, value._type, value._labelnames, value._documentation

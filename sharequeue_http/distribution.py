@@ -8,7 +8,7 @@ only the thread of the event loop counts and reads.
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import accumulate
 from typing import Any, Final, Generic, TypeVar
@@ -70,30 +70,6 @@ class Distribution:
             self.peak = value
 
 
-class Histogram(Distribution, Collector):
-    """One distribution that Prometheus scrapes under `name`."""
-
-    labels: Labels = ()
-    _peak_before = _turned_s = 0.0
-
-    def __init__(
-        self, name: str, meaning: str, bounds: Sequence[float] = SECONDS, *, registry: CollectorRegistry
-    ) -> None:
-        super().__init__(bounds)
-        self.name = name
-        self.meaning = meaning
-        registry.register(self)
-
-    def highest(self) -> float:
-        """The highest value of the last 30 to 60 seconds, or since the last but one reading if that is longer."""
-        if (now_s := time.monotonic()) - self._turned_s >= WINDOW_S:
-            self._peak_before, self.peak, self._turned_s = self.peak, 0.0, now_s
-        return max(self._peak_before, self.peak)
-
-    def collect(self) -> Iterator[HistogramMetricFamily]:
-        yield _family(self.name, self.meaning, (), [((), self)])
-
-
 class Histograms(Collector):
     """Distributions by the values of their labels, which Prometheus scrapes under `name`."""
 
@@ -115,15 +91,28 @@ class Histograms(Collector):
         return distribution
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        yield _family(self.name, self.meaning, self.labels, self._series.items())
+        family = HistogramMetricFamily(self.name, self.meaning, labels=self.labels)
+        bounds = (*(str(float(bound)) for bound in self._bounds), "+Inf")
+        for values, distribution in self._series.items():
+            counts = accumulate(distribution.counts)
+            family.add_metric(values, list(zip(bounds, counts, strict=True)), distribution.sum)
+        yield family
 
 
-def _family(
-    name: str, meaning: str, labels: Labels, series: Iterable[tuple[Labels, Distribution]]
-) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(name, meaning, labels=labels)
-    for values, distribution in series:
-        bounds = (*(str(float(bound)) for bound in distribution.bounds), "+Inf")
-        counts = accumulate(distribution.counts)
-        family.add_metric(values, list(zip(bounds, counts, strict=True)), distribution.sum)
-    return family
+class Histogram(Distribution, Histograms):
+    """One distribution that Prometheus scrapes under `name`."""
+
+    _peak_before = _turned_s = 0.0
+
+    def __init__(
+        self, name: str, meaning: str, bounds: Sequence[float] = SECONDS, *, registry: CollectorRegistry
+    ) -> None:
+        Distribution.__init__(self, bounds)
+        Histograms.__init__(self, name, meaning, (), bounds, registry=registry)
+        self._series[()] = self
+
+    def highest(self) -> float:
+        """The highest value of the last 30 to 60 seconds, or since the last but one reading if that is longer."""
+        if (now_s := time.monotonic()) - self._turned_s >= WINDOW_S:
+            self._peak_before, self.peak, self._turned_s = self.peak, 0.0, now_s
+        return max(self._peak_before, self.peak)
