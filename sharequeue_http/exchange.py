@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from io import BytesIO
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from sharequeue_http.answer import JOINED_BYTES
@@ -195,13 +195,8 @@ class Exchange:
         return self.connection.peer
 
     @property
-    def tls(self) -> Any:
-        """The connection's `ssl.SSLObject`, None without TLS."""
-        return self.connection.transport.get_extra_info("ssl_object")
-
-    @property
     def scheme(self) -> str:
-        return "http" if self.tls is None else "https"
+        return "http" if self.connection.transport.get_extra_info("ssl_object") is None else "https"
 
     # The request
 

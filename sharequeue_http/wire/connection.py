@@ -25,7 +25,6 @@ from sharequeue_http.forms.errors import ApiError, InvalidRequest, Throttled
 from sharequeue_http.log import fields
 from sharequeue_http.problems import problem_answer
 from sharequeue_http.wire.edge import Edge
-from sharequeue_http.wire.head import check_head, head_too_large
 from sharequeue_http.wire.unsent import Unsent
 
 log = logging.getLogger(__name__)
@@ -137,27 +136,6 @@ class Connection(asyncio.Protocol):
         return self._in_head and not self._queue
 
     # Reading
-
-    def _check_unfinished(self) -> None:
-        """A read ended within a request: check the size of the incomplete part, and start its clock."""
-        limits, incoming = self.edge.limits, self._incoming
-        if not self._since:
-            self.restart_clock()
-        if incoming is None:
-            try:
-                check_head(limits, b"", self._target, self._headers)
-                if self._fed > limits.max_head_bytes:
-                    raise head_too_large(limits)
-            except InvalidRequest as error:
-                self._refuse(error)
-            return
-        self.edge.receive(self, incoming.kept)
-        free = 2 * limits.max_head_bytes
-        if not self._deaf and self._fed - incoming.received > incoming.received // 4 + free:  # chunks of 30 bytes do
-            detail = (
-                f"the framing of the body is larger than {free} bytes and a quarter of the body: send larger chunks"
-            )
-            self._refuse(InvalidRequest(detail, status=400))
 
     def give_way(self) -> None:
         """Refuse the body that is coming in, because others need its memory."""

@@ -1,7 +1,6 @@
-"""The head of a request: its check, and its forms. Sources: RFC 9110 7, RFC 9112 3."""
+"""The head of a request: its forms, and the refusals of those that are too large. Sources: RFC 9110 7, RFC 9112 3."""
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 from sharequeue_http.exchange import Headers
@@ -11,42 +10,6 @@ from sharequeue_http.limits import HttpLimits
 UPGRADE_HEADERS: Final = frozenset({b"upgrade", b"http2-settings"})
 ABSOLUTE_TARGET: Final = re.compile(rb"https?://([!-\"$-.0->A-~]+?)((?:[/?][!-~]*)?)", re.IGNORECASE)
 """Host and port, then path and query."""
-LINE_BYTES: Final = len(b"  HTTP/1.1\r\n")
-"""A request line without its method and target."""
-
-
-def check_head(
-    limits: HttpLimits,
-    method: bytes,
-    target: bytes,
-    headers: Headers,
-    version: str = "1.1",
-    codings: Sequence[bytes] = (),
-    received: int = 0,
-) -> None:
-    """Check a head, or the part of it that has come in.
-
-    Args:
-        codings: the values of its headers Transfer-Encoding, in lower case.
-        received: bytes that the head cannot be larger than.
-        Its size is computed only if they are more than it may have.
-    Raises: InvalidRequest (400, 414, 431, 501, 505).
-    """
-    if len(method) + len(target) + LINE_BYTES > (most := limits.max_request_line_bytes):
-        raise InvalidRequest(f"the request line is longer than {most} bytes", status=414, limit=most)
-    if len(headers) > (most := limits.max_headers):
-        raise InvalidRequest(f"the request has more than {most} headers", status=431, limit=most)
-    if received > limits.max_head_bytes and size_of(target, headers) > limits.max_head_bytes:
-        raise head_too_large(limits)
-    if version not in ("1.1", "1.0"):
-        raise InvalidRequest(f"this service does not speak HTTP/{version}; use HTTP/1.1", status=505)
-    if method == b"CONNECT":
-        raise InvalidRequest("this service is not a proxy and does not serve CONNECT", status=501)
-    if codings and (list(codings) != [b"chunked"] or version == "1.0"):
-        detail = "the only Transfer-Encoding that this service takes is chunked, in HTTP/1.1"
-        raise InvalidRequest(detail, status=501)
-    if b"#" in target:  # httptools refuses all other characters that a target may not have
-        raise bad_target()
 
 
 def without_host(target: bytes, headers: Headers) -> tuple[bytes, list[tuple[bytes, bytes]]]:

@@ -27,7 +27,7 @@ import functools
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, ClassVar, Final
 
@@ -37,18 +37,21 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from sharequeue_http.application.paths import LONGEST_KNOWN
-from sharequeue_http.exchange import Exchange
+from sharequeue_http.exchange import Exchange, Headers
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
+from sharequeue_http.limits import HttpLimits
 from sharequeue_http.wire.asgi_adapter import serve_asgi
 from sharequeue_http.wire.connection import MOST_QUEUED, Connection
 from sharequeue_http.wire.edge import Edge
 from sharequeue_http.wire.handshake import Handshake
-from sharequeue_http.wire.head import bad_target, check_head, size_of, without_host, without_offer
+from sharequeue_http.wire.head import bad_target, head_too_large, size_of, without_host, without_offer
 
 PIECE: Final = 16 * 1024
 """A read is parsed in pieces of this size, so that it yields few more than MOST_QUEUED requests."""
 BUSY_S: Final = 0.002
 """After a read that takes longer to parse, the other connections have their turn."""
+LINE_BYTES: Final = len(b"  HTTP/1.1\r\n")
+"""A request line without its method and target."""
 MOST_IDLE: Final = 64
 """The most tasks that wait for a request."""
 
@@ -183,6 +186,27 @@ class HttpProtocol(Connection):
             refusal = bad_target()
         self._refuse(refusal or InvalidRequest(f"this is not HTTP/1.1: {fault}", status=400))
 
+    def _check_unfinished(self) -> None:
+        """A read ended within a request: check the size of the incomplete part, and start its clock."""
+        limits, incoming = self.edge.limits, self._incoming
+        if not self._since:
+            self.restart_clock()
+        if incoming is None:
+            try:
+                check_head(limits, b"", self._target, self._headers)
+                if self._fed > limits.max_head_bytes:
+                    raise head_too_large(limits)
+            except InvalidRequest as error:
+                self._refuse(error)
+            return
+        self.edge.receive(self, incoming.kept)
+        free = 2 * limits.max_head_bytes
+        if not self._deaf and self._fed - incoming.received > incoming.received // 4 + free:  # chunks of 30 bytes do
+            detail = (
+                f"the framing of the body is larger than {free} bytes and a quarter of the body: send larger chunks"
+            )
+            self._refuse(InvalidRequest(detail, status=400))
+
     # The callbacks of httptools
 
     def on_message_begin(self) -> None:
@@ -280,6 +304,40 @@ class HttpProtocol(Connection):
                 self.data_received(unparsed)
             if not self._unparsed and len(queue) <= MOST_QUEUED:
                 self.resume()
+
+
+def check_head(
+    limits: HttpLimits,
+    method: bytes,
+    target: bytes,
+    headers: Headers,
+    version: str = "1.1",
+    codings: Sequence[bytes] = (),
+    received: int = 0,
+) -> None:
+    """Check a head, or the part of it that has come in.
+
+    Args:
+        codings: the values of its headers Transfer-Encoding, in lower case.
+        received: bytes that the head cannot be larger than.
+        Its size is computed only if they are more than it may have.
+    Raises: InvalidRequest (400, 414, 431, 501, 505).
+    """
+    if len(method) + len(target) + LINE_BYTES > (most := limits.max_request_line_bytes):
+        raise InvalidRequest(f"the request line is longer than {most} bytes", status=414, limit=most)
+    if len(headers) > (most := limits.max_headers):
+        raise InvalidRequest(f"the request has more than {most} headers", status=431, limit=most)
+    if received > limits.max_head_bytes and size_of(target, headers) > limits.max_head_bytes:
+        raise head_too_large(limits)
+    if version not in ("1.1", "1.0"):
+        raise InvalidRequest(f"this service does not speak HTTP/{version}; use HTTP/1.1", status=505)
+    if method == b"CONNECT":
+        raise InvalidRequest("this service is not a proxy and does not serve CONNECT", status=501)
+    if codings and (list(codings) != [b"chunked"] or version == "1.0"):
+        detail = "the only Transfer-Encoding that this service takes is chunked, in HTTP/1.1"
+        raise InvalidRequest(detail, status=501)
+    if b"#" in target:  # httptools refuses all other characters that a target may not have
+        raise bad_target()
 
 
 class Workers:

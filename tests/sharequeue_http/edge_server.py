@@ -97,7 +97,8 @@ class EdgeServer:
         async def connection(call: Call) -> Answer:
             exchange = call.exchange
             assert isinstance(exchange, Exchange)
-            version = exchange.tls.version() if exchange.tls is not None else None
+            tls = exchange.connection.transport.get_extra_info("ssl_object")
+            version = tls.version() if tls is not None else None
             return Answer(f"{exchange.scheme} {version}".encode(), headers=PLAIN)
 
         async def large(_: Call) -> Answer:

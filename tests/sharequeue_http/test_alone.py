@@ -14,7 +14,7 @@ from sharequeue_http.application.app import create_app, serve
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.forms.api import Api
-from sharequeue_http.forms.errors import ApiError, Error, register
+from sharequeue_http.forms.errors import KNOWN, ApiError, Error
 from sharequeue_http.limits import HttpLimits
 from sharequeue_http.wire.edge import Edge
 from sharequeue_http.wire.protocol import protocol_of
@@ -47,7 +47,7 @@ async def refusal(client: Client, api: Api, request: object, **path: str) -> Api
 
 
 async def main() -> None:
-    register({NoMoreTea.error: {"type": "urn:tea:empty", "pot": 7}}, dict)
+    KNOWN.add({NoMoreTea.error: {"type": "urn:tea:empty", "pot": 7}}, dict)
     app = create_app("tea", "")
     serve(app, ORDER, pour)
     listener = socket.create_server(("127.0.0.1", 0))
