@@ -12,10 +12,11 @@ from typing import Final, NamedTuple, Self
 from sharequeue_http.calling.caller import error_of_answer
 from sharequeue_http.calling.connections import CannotConnect, ConnectionLost, service_url, trust
 from sharequeue_http.forms.api import Api
-from sharequeue_http.forms.errors import ApiError
 
 MOST_LINE_BYTES: Final = 64 * 1024
 """Of the head and of chunk sizes. An event may have any size."""
+BROKEN: Final = (OSError, EOFError, ValueError, asyncio.LimitOverrunError)
+"""Raised where what comes is no stream, or no more comes. TimeoutError is an OSError."""
 
 
 class ServerEvent(NamedTuple):
@@ -63,30 +64,26 @@ class EventReader:
         try:
             writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
             async with asyncio.timeout(deadline_s):
-                refusal = await events._read_head()
-        except (OSError, EOFError, ValueError, TimeoutError, asyncio.LimitOverrunError) as fault:
+                await events._read_head()
+        except BaseException as fault:
             await events.close()
-            raise ConnectionLost(str(fault) or "it was closed before the answer") from fault
-        except asyncio.CancelledError:
-            await events.close()
+            if isinstance(fault, BROKEN):
+                raise ConnectionLost(str(fault) or "it was closed before the answer") from fault
             raise
-        if refusal is not None:
-            await events.close()
-            raise refusal
         return events
 
-    async def _read_head(self) -> ApiError | None:
-        """Returns: the reason, if the answer is not a stream."""
+    async def _read_head(self) -> None:
+        """Raises: ApiError: the answer is not a stream."""
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         status_line, *lines = head.split("\r\n")
         status = int(status_line.split()[1])
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         media_type = headers.get("content-type", "")
         if status == 200 and media_type.startswith("text/event-stream") and "transfer-encoding" in headers:
-            return None
+            return
         length = min(int(headers.get("content-length", "0")), MOST_LINE_BYTES)
         body = await self._reader.readexactly(length)
-        return error_of_answer(body, status, headers, self._answered)
+        raise error_of_answer(body, status, headers, self._answered)
 
     async def next(self, silence_s: float) -> ServerEvent | None:
         """The next event; None if it only moves the id.
@@ -98,7 +95,7 @@ class EventReader:
                 async with asyncio.timeout(silence_s):
                     size = int(await self._reader.readuntil(b"\r\n"), 16)
                     chunk = await self._reader.readexactly(size + 2)
-            except (OSError, EOFError, ValueError, TimeoutError, asyncio.LimitOverrunError) as fault:
+            except BROKEN as fault:
                 raise ConnectionLost(str(fault) or "nothing came for too long") from fault
             if not size:
                 raise ConnectionLost("the stream has ended")
