@@ -21,7 +21,7 @@ from sharequeue.service.series import plain
 from sharequeue.slices import Slices
 from sharequeue_http import problems
 from sharequeue_http.answer import Answer
-from sharequeue_http.application.app import App, create_app, serve
+from sharequeue_http.application.app import App, serve
 from sharequeue_http.application.endpoint import Call, Guard
 from sharequeue_http.distribution import registry_of
 from sharequeue_http.forms.codec import encode
@@ -88,7 +88,7 @@ def serve_operations(app: App, operations: Operations, cluster_token: str, *, ap
     if apart:
         serve(app, apis.LIVEZ, livez, guard=guard)
         serve(app, apis.READYZ, partial(readyz, bare=True), guard=guard)
-        app, guard = create_app(f"{app.title}: operations", "What this service says about itself.", app.callers), None
+        app, guard = App(f"{app.title}: operations", "What this service says about itself.", app.callers), None
     serve(app, apis.LIVEZ, livez, guard=guard)
     serve(app, apis.READYZ, readyz, guard=guard)
     serve(app, apis.METRICS, metrics, guard=guard)

@@ -37,13 +37,19 @@ INTERNAL_MAX_REQUEST_BYTES: Final = 128 * 1024 * 1024
 
 
 class App(FastAPI):
-    """A FastAPI application, and the endpoints that are served past it. `callers` is asked about each request."""
+    """A FastAPI application, and the endpoints that are served past it. It answers problem documents for unknown paths
+    and methods.
 
-    def __init__(self, title: str, description: str, callers: Callers | None) -> None:
+    `callers`: asked about each request; None: any caller is served.
+    """
+
+    def __init__(self, title: str, description: str, callers: Callers | None = None) -> None:
         self.paths = Paths()
         self.callers = callers
         self.pace = Pace()
         super().__init__(title=title, description=description, docs_url=None, redoc_url=None, openapi_url=None)
+        self.router.redirect_slashes = False
+        self.add_exception_handler(HTTPException, _http_problem)
 
     def add_middleware(self, middleware_class: Any, *args: Any, **kwargs: Any) -> NoReturn:
         raise RuntimeError("no middleware sees the calls of this application: put a proxy before the service")
@@ -71,18 +77,6 @@ class App(FastAPI):
             await send(message)
 
         await answered(scope, receive, send_shared)
-
-
-def create_app(title: str, description: str, callers: Callers | None = None) -> App:
-    """A FastAPI application that answers problem documents for unknown paths and methods too.
-
-    Args:
-        callers: which requests are served; None: those of any caller.
-    """
-    app = App(title, description, callers)
-    app.router.redirect_slashes = False
-    app.add_exception_handler(HTTPException, _http_problem)
-    return app
 
 
 def serve(

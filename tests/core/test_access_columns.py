@@ -16,7 +16,7 @@ from sharequeue.protocol.configs import dead_letter_topic_name, group_of_dead_le
 from sharequeue.protocol.messages.access import Acl, Operation, ResourceType
 from sharequeue.protocol.types import MAX_NAME_LENGTH
 from sharequeue_http.answer import Answer
-from sharequeue_http.application.app import create_app, serve
+from sharequeue_http.application.app import App, serve
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.codec import decoder_of
 
@@ -174,9 +174,9 @@ def test_a_row_without_needs_does_not_start_the_service() -> None:
         return None
 
     row = Api("unknown", "GET /v1/unknown", "A call.", tag="Topics")
-    serve(create_app("", ""), row, handler)
+    serve(App("", ""), row, handler)
     with pytest.raises(ValueError, match="unknown does not say what its callers need"):
-        serve(create_app("", ""), row, handler, guard=object())  # type: ignore[arg-type]
+        serve(App("", ""), row, handler, guard=object())  # type: ignore[arg-type]
 
 
 NAMES = ("a", "ab", "abc", "b", "dlq.ab", "*", CLUSTER_NAME)

@@ -10,7 +10,7 @@ from sharequeue_gateway.http import pages
 from sharequeue_gateway.http.pages import ui
 
 from sharequeue.stack.stack import Stack
-from sharequeue_http.application.app import create_app
+from sharequeue_http.application.app import App
 from tests.http.calls import Gateway, good, problem
 from tests.http.client_calls import in_event_loop
 
@@ -34,7 +34,7 @@ LARGEST = 3 << 20
 def test_an_application_refuses_middleware() -> None:
     """No middleware would see the calls: they are served past ASGI."""
     with pytest.raises(RuntimeError, match="put a proxy before the service"):
-        create_app("a service", "").add_middleware(object)
+        App("a service", "").add_middleware(object)
 
 
 class Links(HTMLParser):
@@ -184,7 +184,7 @@ def test_the_pages_say_nothing_to_a_rebound_host(gateway: Gateway) -> None:
 async def test_a_gateway_without_swagger_ui_has_no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """It starts all the same, with `/ui`."""
     monkeypatch.setattr(pages, "PACKAGE", "a-package-that-nobody-has")
-    app = create_app("sharequeue", "")
+    app = App("sharequeue", "")
     pages.serve_pages(app)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost", timeout=60) as client:
         for path in ("/docs", *DOCS):

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import TopicPartitions
 from sharequeue_http.answer import Answer, Stream
-from sharequeue_http.application.app import App, create_app, serve
+from sharequeue_http.application.app import App, serve
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.exchange import Exchange
 from sharequeue_http.forms.api import Api
@@ -71,7 +71,7 @@ class EdgeServer:
         """Parts of a streamed answer that the connection took."""
 
     def application(self) -> App:
-        app = create_app("edge", "for tests")
+        app = App("edge", "for tests")
 
         async def echo(call: Call) -> Answer:
             self.received.append(call.raw)

@@ -10,7 +10,7 @@ import sys
 import msgspec
 import uvicorn
 
-from sharequeue_http.application.app import create_app, serve
+from sharequeue_http.application.app import App, serve
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.forms.api import Api
@@ -48,7 +48,7 @@ async def refusal(client: Client, api: Api, request: object, **path: str) -> Api
 
 async def main() -> None:
     KNOWN.add({NoMoreTea.error: {"type": "urn:tea:empty", "pot": 7}}, dict)
-    app = create_app("tea", "")
+    app = App("tea", "")
     serve(app, ORDER, pour)
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(app, http=protocol_of(Edge(app, HttpLimits(), 10)), lifespan="off", log_config=None)

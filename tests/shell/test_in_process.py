@@ -9,7 +9,7 @@ import pytest
 
 from sharequeue.service.in_process import InProcess
 from sharequeue_http.application import pace
-from sharequeue_http.application.app import App, create_app, serve
+from sharequeue_http.application.app import App, serve
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.calling.caller import SERVED_HERE, Client
 from sharequeue_http.forms.api import Api
@@ -50,7 +50,7 @@ class Notebook:
         self.ended = asyncio.Event()
 
     def app(self) -> App:
-        app = create_app("notebook", "")
+        app = App("notebook", "")
         serve(app, NOTE, self._note, cluster_token=TOKEN)
         serve(app, SMALL, self._note)
         serve(app, NOTES, self._notes, cluster_token=TOKEN)

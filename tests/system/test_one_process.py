@@ -27,7 +27,7 @@ OWN = {
 
 PROGRAM = """
 import asyncio, os, signal
-from sharequeue_http.application.app import create_app
+from sharequeue_http.application.app import App
 from sharequeue_http.calling.caller import Client
 from sharequeue_http.log import configure
 from sharequeue.protocol import apis
@@ -60,7 +60,7 @@ def part(name, host="127.0.0.1"):
     async def prepare(settings):
         if FAILS == name:
             raise ValueError("no")
-        app = create_app(name, "")
+        app = App(name, "")
         return Service(app, f"http://127.0.0.1:{PORTS[name]}", (loop,), Operations(ready), stop=stop, close=close)
     settings = ServiceSettings(cluster_token="x" * 16, port=PORTS[name], host=host)
     return Program(name, ServiceSettings, "", prepare), settings

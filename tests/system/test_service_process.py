@@ -29,7 +29,7 @@ while True:
 
 ENDING = """
 from functools import partial
-from sharequeue_http.application.app import create_app
+from sharequeue_http.application.app import App
 from sharequeue.service.operations import Operations
 from sharequeue.service.service import Program, Service, run
 from sharequeue.service.settings import ServiceSettings
@@ -39,7 +39,7 @@ class Sweeper:
         pass
 
 async def prepare(settings):
-    return Service(create_app("ending", ""), "", (LOOP,), Operations(None))
+    return Service(App("ending", ""), "", (LOOP,), Operations(None))
 
 settings = ServiceSettings(cluster_token="x" * 16, port=0)
 raise SystemExit(run((Program("ending", ServiceSettings, "ENDING_", prepare), settings)))

@@ -24,7 +24,7 @@ from sharequeue_coordinator.http.metadata_api import MetadataApi
 from sharequeue_coordinator.http.topics_api import TopicsApi
 from sharequeue_coordinator.metadata.store import CHANGES_CHANNEL
 from sharequeue_coordinator.settings import Settings
-from sharequeue_http.application.app import create_app, serve
+from sharequeue_http.application.app import App, serve
 
 if TYPE_CHECKING:
     from sharequeue_kafka.cluster import KafkaCluster
@@ -64,7 +64,7 @@ async def prepare(settings: Settings) -> Service:
     await ownership.start(coordinator)
     metrics.TOPICS.set_function(lambda: len(coordinator.metadata.by_name))
     metrics.METADATA_VERSION.set_function(lambda: coordinator.metadata.feed.version)
-    app = create_app("sharequeue group coordinator", "Topics, group settings, initialisation of share-partitions.")
+    app = App("sharequeue group coordinator", "Topics, group settings, initialisation of share-partitions.")
     for api, handler in (
         *TopicsApi(coordinator).calls(),
         *GroupsApi(coordinator).calls(),

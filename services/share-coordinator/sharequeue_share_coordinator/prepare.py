@@ -11,7 +11,7 @@ from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.service.service import Service
 from sharequeue.service.time_line import TimeLine
-from sharequeue_http.application.app import create_app, serve
+from sharequeue_http.application.app import App, serve
 from sharequeue_share_coordinator.coordinator.coordinator import ShareCoordinator
 from sharequeue_share_coordinator.coordinator.housekeeping import Housekeeping
 from sharequeue_share_coordinator.http.state_api import ShareStateApi
@@ -61,7 +61,7 @@ async def prepare(settings: Settings) -> Service:
     group_coordinators = CoordinatorClient(settings.coordinator_url, "group", cluster_token=settings.cluster_token)
     partition_counts = PartitionCounts(group_coordinators)
     await ownership.start(ShardChanges(coordinator, partition_counts))
-    app = create_app("sharequeue share coordinator", "Keeps the state of share-partitions.")
+    app = App("sharequeue share coordinator", "Keeps the state of share-partitions.")
     for api, handler in ShareStateApi(coordinator, housekeeping, partition_counts, clock).calls():
         serve(app, api, handler, cluster_token=settings.cluster_token)
     serve_shards(app, ownership, cluster_token=settings.cluster_token)

@@ -7,7 +7,7 @@ from sharequeue.openapi import serve_openapi
 from sharequeue.protocol import apis, capabilities
 from sharequeue.protocol.messages.operations import ServiceDescription
 from sharequeue_gateway.http.pages import serve_pages
-from sharequeue_http.application.app import App, create_app, serve
+from sharequeue_http.application.app import App, serve
 from sharequeue_http.application.endpoint import Call, Guard, Handler
 from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.api import Api
@@ -46,7 +46,7 @@ def create_gateway_app(
     """The application of one gateway. `guard`: of the calls that clients make; None: everybody may make them.
     `service`: the answer of describeService.
     Raises: ValueError: a row does not say what its callers need."""
-    app = create_app("sharequeue", DESCRIPTION, callers)
+    app = App("sharequeue", DESCRIPTION, callers)
     for api, handler in calls:
         serve(
             app,
