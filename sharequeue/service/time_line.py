@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import asyncpg
 from prometheus_client import Counter
@@ -44,14 +44,6 @@ WENT_BACK: Final = OfEachService(
 )
 
 
-class Server(NamedTuple):
-    """One start of a server. `history`: its system identifier and time line, which a fail-over and a restore to a point
-    in time change."""
-
-    started: str
-    history: str
-
-
 class TimeLine:
     """The server of one database, as one process knows it. `number`: how many further starts it has met.
 
@@ -61,9 +53,10 @@ class TimeLine:
 
     def __init__(self, look: Callable[[Any, str], Awaitable[str | None]] | None = None) -> None:
         self.number = 0
-        self.server: Server | None = None
         self.started = ""
-        """When the server was started; empty before a connection has learned it."""
+        """When the server was started; empty before a connection has learned it, as for `_history`."""
+        self._history = ""
+        """The server's system identifier and time line, which a fail-over and a restore to a point in time change."""
         self._learning = asyncio.Lock()
         self._look = look
         self._forget: list[Callable[[], None]] = []
@@ -94,16 +87,15 @@ class TimeLine:
         started, history = await connection.fetchrow(SERVER)
         if history is None:
             raise asyncpg.ReadOnlySQLTransactionError("the server is a standby")
-        server = Server(started, history)
         async with self._learning:
-            if server == self.server:
+            if (started, history) == (self.started, self._history):
                 return
-            before = self.server
+            before = self._history
             sign = None if self._look is None else await self._look(connection, history)
-            if sign is None and before is not None and before.history != history:
-                sign = f"it failed over or was restored: {before.history} became {history}"
-            self.server, self.started = server, started
-            if before is not None:
+            if sign is None and before not in ("", history):
+                sign = f"it failed over or was restored: {before} became {history}"
+            self.started, self._history = started, history
+            if before:
                 self._drop()
                 STARTS().inc()
                 log.warning("PostgreSQL was started again: all that was remembered is dropped")
