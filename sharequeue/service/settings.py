@@ -5,13 +5,13 @@ A variable with the service's prefix that names no setting fails the start: a mi
 
 import difflib
 import os
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from sharequeue.service.tls import certificate_of
 from sharequeue_http.calling.connections import NO_USER, Reread, trust
 from sharequeue_http.forms.mistakes import unfit_query
 from sharequeue_http.forms.texts import convert_texts
@@ -71,8 +71,20 @@ class ServiceSettings(HttpLimits, frozen=True, kw_only=True):
         return "https" if self.tls_certificate_file else "http"
 
     def certificate(self) -> Reread | None:
-        """The certificate of the listener; None without TLS. Raises: ValueError: it cannot be used."""
-        return certificate_of(self.tls_certificate_file, self.tls_key_file) if self.tls_certificate_file else None
+        """The certificate of the listener; None without TLS. Raises: ValueError, in one sentence: it cannot be used."""
+        files = self.tls_certificate_file, self.tls_key_file
+
+        def read() -> ssl.SSLContext:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.set_alpn_protocols(["http/1.1"])
+            try:  # without a password, OpenSSL would ask at the terminal
+                context.load_cert_chain(*files, password="")
+            except (OSError, ValueError) as fault:  # ssl.SSLError is an OSError
+                raise ValueError(f"{' and '.join(files)} are not a certificate and its key: {fault}") from None
+            return context
+
+        return Reread(read, *files) if self.tls_certificate_file else None
 
     def check(self, prefix: str) -> None:
         """Raises: SettingsError: there is no such log level; a URL of a service names a user; the token can be guessed,
