@@ -249,16 +249,11 @@ class Stack:
 
     def _choose_ports(self) -> None:
         """Check the given ports and choose free ones for the others. Raises: StackError."""
-        asked = [(name, place) for name, ports in self._ports.items() for place in range(len(ports))]
-        asked.sort(key=lambda entry: self._ports[entry[0]][entry[1]] == 0)
-        given = [port for ports in self._ports.values() for port in ports if port]
+        given = {name: ports[0] for name, ports in self._ports.items() if ports[0]}
         with contextlib.ExitStack() as probes:
-            for name, place in asked:
-                port, option = self._ports[name][place], KINDS[name].port_option
-                if not port:
-                    self._ports[name][place] = free_port(self)
-                    continue
-                if given.count(port) > 1:
+            for name, port in given.items():
+                option = KINDS[name].port_option
+                if list(given.values()).count(port) > 1:
                     raise StackError(f"port {port} is given twice; give another {option} (0 takes a free one)")
                 probe = probes.enter_context(socket.socket())
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -267,6 +262,8 @@ class Stack:
                 except OSError as fault:
                     why = "taken" if fault.errno == errno.EADDRINUSE else f"out of reach ({fault.strerror})"
                     raise StackError(f"port {port} is {why}; give another {option} (0 takes a free one)") from None
+            for ports in self._ports.values():
+                ports[:] = [port or free_port(self) for port in ports]
 
     def _start_stores(self, inherited: Sequence[int]) -> tuple[str, str]:
         """Start the stores that the user did not name, and migrate the database. Returns: both URLs."""
