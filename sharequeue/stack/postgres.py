@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from sharequeue.stack.process import ROOT, Process, as_user, die_with_parent, free_port, signals_held, store_user
+from sharequeue.stack.process import ROOT, Process, free_port, store_user
 from sharequeue.stack.system_user import (
     EmbeddedError,
     Shelter,
@@ -161,29 +161,14 @@ class Postgres(Process):
         partial.rename(self.home)
 
     def _run(self, program: str, *arguments: str, text: bytes = b"") -> None:
-        """Run a program to its end. Raises: EmbeddedError."""
-        with (
-            signals_held() as let_through,
-            subprocess.Popen(
-                [self._programs / program, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd=ROOT,
-                env={name: value for name, value in os.environ.items() if not name.startswith("PG")},
-                pass_fds=self._inherited,
-                preexec_fn=die_with_parent(signal.SIGKILL),  # noqa: PLW1509 - before any thread starts
-                **as_user(self._user),
-            ) as process,
-        ):
-            try:
-                let_through()
-                printed, complaints = (out.decode(errors="replace") for out in process.communicate(text))
-            except BaseException:
-                process.kill()
-                raise
-        if process.returncode:
-            raise EmbeddedError(f"{program} failed: {printed[-2000:]}{complaints}")
+        """Run a program to its end, with the log of the server. Raises: EmbeddedError."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        command = [str(self._programs / program), *arguments]
+        self._spawn(command, signal.SIGKILL, stdin=subprocess.PIPE, env=environment)
+        assert self.process is not None
+        self.process.communicate(text)
+        if self.process.returncode:
+            raise EmbeddedError(f"{program} failed; its log says:\n{self.log_tail()}")
 
     def _accepts(self) -> bool:
         """Return whether its postmaster.pid says ready. Line 1 of that file is the process id, line 8 the state."""
