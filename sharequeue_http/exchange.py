@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from sharequeue_http.answer import JOINED_BYTES
 from sharequeue_http.forms.errors import ApiError, TooLarge
+from sharequeue_http.unsent import Unsent
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -36,23 +37,13 @@ class ClientGone(Exception):
     """The client hung up before its request was read, or while its answer was being sent."""
 
 
-class Unsent(Protocol):
-    """The bytes that the client of a connection has still to take."""
-
-    untaken: asyncio.Event | None
-
-    async def drain(self, held: int = 0) -> None: ...
-
-
 class Connection(Protocol):
     """The part of a connection that an exchange uses."""
 
     transport: asyncio.Transport
     peer: tuple[str, int] | None
     """The address and port of the client."""
-
-    @property
-    def unsent(self) -> Unsent: ...
+    unsent: Unsent
 
     def address(self, name: str) -> tuple[str, int] | None: ...
 

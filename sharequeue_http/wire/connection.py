@@ -7,8 +7,7 @@
   client sent more than the socket holds; then the request continues.
 - A client that shut down its sending side gets the answers under way, but counts as gone: nothing is acquired for it.
 
-`edge` has what all connections share. `unsent` has the bytes that the client has still to take. uvicorn listens,
-accepts and shuts down.
+`edge` has what all connections share. uvicorn listens, accepts and shuts down.
 """
 
 import asyncio
@@ -24,8 +23,8 @@ from sharequeue_http.exchange import Exchange, answer_head, request_id_from
 from sharequeue_http.forms.errors import ApiError, InvalidRequest, Throttled
 from sharequeue_http.log import fields
 from sharequeue_http.problems import problem_answer
+from sharequeue_http.unsent import Unsent
 from sharequeue_http.wire.edge import Edge
-from sharequeue_http.wire.unsent import Unsent
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +78,7 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         self.peer = self.address("peername")
         edge = self.edge
-        self.unsent = Unsent(transport, edge, self.loop, self.drop)
+        self.unsent = Unsent(transport, edge.send, self.loop, self.drop)
         if not edge.admits(len(self._connections)):
             busy = Throttled(f"{edge.max_connections} connections are in use; try again in a moment", status=503)
             self._write_problem(busy)

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from sharequeue_http.application.app import App
 from sharequeue_http.limits import HttpLimits
 from sharequeue_http.log import Tally
+from sharequeue_http.unsent import Unsent
 
 log = logging.getLogger(__name__)
 
@@ -42,16 +43,6 @@ class Connection(Idle, Protocol):
     def give_way(self) -> None: ...
 
 
-class Sender(Protocol):
-    """The sending side of a connection: see `unsent`."""
-
-    taken_at: float
-
-    def measure(self, now: float) -> int: ...
-
-    def drop(self) -> None: ...
-
-
 class Edge:
     """The application, the limits and the connections of one server."""
 
@@ -70,7 +61,7 @@ class Edge:
         self.receiving: dict[Connection, int] = {}
         """Connections with an arriving body, each with the bytes of it in memory, the earliest first."""
         self._receiving_bytes = 0
-        self._sending: dict[Sender, int] = {}
+        self._sending: dict[Unsent, int] = {}
         """Connections whose client does not take its answers as fast as they come, each with the bytes that it has not
         taken at most."""
         self._sending_bytes = 0
@@ -105,7 +96,7 @@ class Edge:
         while self._receiving_bytes > self.limits.max_receiving_bytes and len(receiving) > 1:
             next(iter(receiving)).give_way()
 
-    def send(self, sender: Sender, unsent: int, now: float) -> None:
+    def send(self, sender: Unsent, unsent: int, now: float) -> None:
         """The client of a connection has not taken `unsent` bytes of its answers; 0: it takes them again, or is gone.
 
         While such bytes exceed their limit, close the connection whose client has taken nothing for longest.

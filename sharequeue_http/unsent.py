@@ -7,20 +7,21 @@ the buffer has room again. Between the two the next answers wait, and the edge c
 import asyncio
 from collections.abc import Callable
 
-from sharequeue_http.wire.edge import Edge
+Note = Callable[["Unsent", int, float], None]
+"""Told of bytes that the client has not taken: see `Edge.send`."""
 
 
 class Unsent:
     """The bytes that one client has still to take."""
 
-    __slots__ = ("_drop", "_edge", "_held", "_last", "_loop", "_transport", "taken_at", "untaken")
+    __slots__ = ("_drop", "_held", "_last", "_loop", "_note", "_transport", "taken_at", "untaken")
 
     def __init__(
-        self, transport: asyncio.Transport, edge: Edge, loop: asyncio.AbstractEventLoop, drop: Callable[[], None]
+        self, transport: asyncio.Transport, note: Note, loop: asyncio.AbstractEventLoop, drop: Callable[[], None]
     ) -> None:
         """`drop`: closes the connection at once."""
         self._transport = transport
-        self._edge: Edge | None = edge
+        self._note: Note | None = note
         self._loop = loop
         self._drop: Callable[[], None] | None = drop
         self.untaken: asyncio.Event | None = None
@@ -65,14 +66,14 @@ class Unsent:
         return unsent
 
     def _report(self) -> None:
-        if self._edge is not None:
+        if self._note is not None:
             now = self._loop.time()
-            self._edge.send(self, self.measure(now), now)
+            self._note(self, self.measure(now), now)
 
     def forget(self) -> None:
         """The edge need not count these bytes."""
-        if self._edge is not None:
-            self._edge.send(self, 0, 0.0)
+        if self._note is not None:
+            self._note(self, 0, 0.0)
 
     def drop(self) -> None:
         if self._drop is not None:
@@ -81,6 +82,6 @@ class Unsent:
     def release(self) -> None:
         """The connection is lost: wake the answers that wait, and refer to it no more."""
         self.forget()
-        self._edge = self._drop = None
+        self._note = self._drop = None
         if self.untaken is not None:
             self.untaken.set()
