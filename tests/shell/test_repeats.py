@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sharequeue.repeats import Every, Rule, Tries
+from sharequeue.repeats import Every, Rule, Tries, heard
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,15 @@ def test_each_turn_but_an_early_first_one_has_its_pause_before_it() -> None:
 
     asyncio.run(turns())
     assert done == ["turn", "pause", "turn", "pause", "turn"]
+
+
+def test_an_event_ends_a_wait_and_so_does_its_time() -> None:
+    async def waits() -> None:
+        event = asyncio.Event()
+        await heard(event, 0.001)
+        assert not event.is_set()
+        asyncio.get_running_loop().call_soon(event.set)
+        await heard(event, None)
+        assert event.is_set()
+
+    asyncio.run(asyncio.wait_for(waits(), 60))
