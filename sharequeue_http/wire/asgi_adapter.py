@@ -3,20 +3,17 @@
 Source: ASGI 3.0, HTTP and WebSocket specification 2.3.
 """
 
-import asyncio
-import contextlib
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Scope
 
-from sharequeue_http.exchange import ClientGone, Exchange
+from sharequeue_http.exchange import Exchange
 
 ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 
 
 async def serve_asgi(app: ASGIApp, request: Exchange) -> None:
-    """Have an application answer a request, whose body it does not get: pages take none. A streamed answer waits for
-    the connection."""
+    """Have an application answer a request, whose body it does not get: pages take none. They are sent whole."""
     scope: Scope = {
         "type": "http",
         "asgi": ASGI,
@@ -32,33 +29,19 @@ async def serve_asgi(app: ASGIApp, request: Exchange) -> None:
         "server": request.connection.address("sockname"),
         "state": {},
     }
-    gone = asyncio.Event()
-    request.when_gone(gone.set)
     head: Message = {}
-    streams = False
 
     async def receive() -> Message:
-        await gone.wait()
         return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
-        nonlocal head, streams
         if message["type"] == "http.response.start":
-            head = message  # it is sent with the first part, when it is clear whether more parts follow
+            head.update(message)
             return
+        assert not message.get("more_body"), "a page is sent whole"
         headers = [
             (name.lower(), value) for name, value in head.get("headers", ()) if name.lower() != b"content-length"
         ]
-        part, more = message.get("body", b""), message.get("more_body", False)
-        if not streams and not more:
-            await request.answer(head["status"], headers, part)
-            return
-        if not streams:
-            await request.start(head["status"], headers)
-            streams = True
-        await request.write(part)
-        if not more:
-            await request.finish()
+        await request.answer(head["status"], headers, message.get("body", b""))
 
-    with contextlib.suppress(ClientGone):
-        await app(scope, receive, send)
+    await app(scope, receive, send)

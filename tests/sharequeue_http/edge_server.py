@@ -43,16 +43,6 @@ async def say_nothing(_: Scope, receive: Receive, send: Send) -> None:
     """Return without an answer."""
 
 
-async def stream_and_look(_: Scope, receive: Receive, send: Send) -> None:
-    """Look whether the client is gone between two parts of an answer."""
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"one", "more_body": True})
-    looking = asyncio.ensure_future(receive())
-    await asyncio.wait([looking], timeout=0.1)
-    looking.cancel()
-    await send({"type": "http.response.body", "body": b"two"})
-
-
 class EdgeServer:
     """The port of a server, and the events in it."""
 
@@ -144,8 +134,7 @@ class EdgeServer:
                 raw_body=raw,
             )
             serve(app, api, handler, max_request_bytes=MAX_REQUEST_BYTES)
-        for path, application in ("/asgi-silent", say_nothing), ("/asgi-stream", stream_and_look):
-            app.router.routes.append(Route(path, endpoint=AsgiApplication(application), methods=["GET", "POST"]))
+        app.router.routes.append(Route("/asgi-silent", endpoint=AsgiApplication(say_nothing)))
 
         @app.get("/raises")
         async def raises() -> None:
