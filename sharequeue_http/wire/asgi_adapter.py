@@ -23,11 +23,7 @@ async def serve_asgi(app: ASGIApp, request: Exchange) -> None:
         "path": request.path,
         "raw_path": request.target,
         "query_string": request.query,
-        "root_path": "",
         "headers": request.headers,
-        "client": request.client,
-        "server": request.connection.address("sockname"),
-        "state": {},
     }
     head: Message = {}
 

@@ -76,7 +76,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of a stream, always
         self.transport = transport
-        self.peer = self.address("peername")
+        peer = transport.get_extra_info("peername")
+        self.peer = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else None
         edge = self.edge
         self.unsent = Unsent(transport, edge.send, self.loop, self.drop)
         if not edge.admits(len(self._connections)):
@@ -123,11 +124,6 @@ class Connection(asyncio.Protocol):
             self._queue[-1].keep_alive = False
         else:
             self._finish()
-
-    def address(self, name: str) -> tuple[str, int] | None:
-        """`name`: peername or sockname."""
-        address = self.transport.get_extra_info(name)
-        return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
 
     @property
     def begins(self) -> bool:
