@@ -183,10 +183,6 @@ class Exchange:
     def client(self) -> tuple[str, int] | None:
         return self.connection.peer
 
-    @property
-    def scheme(self) -> str:
-        return "http" if self.connection.transport.get_extra_info("ssl_object") is None else "https"
-
     # The request
 
     def add(self, part: bytes) -> None:

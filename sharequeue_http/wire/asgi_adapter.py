@@ -19,7 +19,6 @@ async def serve_asgi(app: ASGIApp, request: Exchange) -> None:
         "asgi": ASGI,
         "http_version": request.version,
         "method": request.method.decode(),
-        "scheme": request.scheme,
         "path": request.path,
         "raw_path": request.target,
         "query_string": request.query,

@@ -88,8 +88,7 @@ class EdgeServer:
             exchange = call.exchange
             assert isinstance(exchange, Exchange)
             tls = exchange.connection.transport.get_extra_info("ssl_object")
-            version = tls.version() if tls is not None else None
-            return Answer(f"{exchange.scheme} {version}".encode(), headers=PLAIN)
+            return Answer(str(tls and tls.version()).encode(), headers=PLAIN)
 
         async def large(_: Call) -> Answer:
             self.large += 1
