@@ -9,8 +9,8 @@ An endpoint checks, reads, answers and fails by itself. ASGI would add nothing b
 call goes that way. Middleware is refused, because it would not see the calls.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType, ModuleType
 from typing import Any, Final, NoReturn
 
 from fastapi import FastAPI
@@ -77,6 +77,13 @@ class App(FastAPI):
             await send(message)
 
         await answered(scope, receive, send_shared)
+
+
+def calls_of(table: ModuleType, *handlers: object) -> Iterator[tuple[Api, Handler]]:
+    """Pair each call of a table with its handler: the method that is named as its row, in lower case."""
+    rows = {name.lower(): row for name, row in vars(table).items() if isinstance(row, Api)}
+    for each in handlers:
+        yield from ((row, getattr(each, name)) for name, row in rows.items() if hasattr(each, name))
 
 
 def serve(

@@ -10,6 +10,7 @@ from sharequeue.ownership.leases import Ownership
 from sharequeue.ownership.shard_store import ShardStore
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.postgres_connection import Learn
+from sharequeue.protocol import apis
 from sharequeue.protocol.shards import CLUSTER_SHARD
 from sharequeue.service.kafka_settings import kafka_settings
 from sharequeue.service.postgres_health import PostgresHealth
@@ -24,7 +25,7 @@ from sharequeue_coordinator.http.metadata_api import MetadataApi
 from sharequeue_coordinator.http.topics_api import TopicsApi
 from sharequeue_coordinator.metadata.store import CHANGES_CHANNEL
 from sharequeue_coordinator.settings import Settings
-from sharequeue_http.application.app import App, serve
+from sharequeue_http.application.app import App, calls_of, serve
 
 if TYPE_CHECKING:
     from sharequeue_kafka.cluster import KafkaCluster
@@ -65,12 +66,8 @@ async def prepare(settings: Settings) -> Service:
     metrics.TOPICS.set_function(lambda: len(coordinator.metadata.by_name))
     metrics.METADATA_VERSION.set_function(lambda: coordinator.metadata.feed.version)
     app = App("sharequeue group coordinator", "Topics, group settings, initialisation of share-partitions.")
-    for api, handler in (
-        *TopicsApi(coordinator).calls(),
-        *GroupsApi(coordinator).calls(),
-        *MetadataApi(coordinator).calls(),
-        *access_calls(coordinator),
-    ):
+    handlers = TopicsApi(coordinator), GroupsApi(coordinator), MetadataApi(coordinator)
+    for api, handler in (*calls_of(apis, *handlers), *access_calls(coordinator)):
         serve(app, api, handler, cluster_token=settings.cluster_token, protect=True)
     serve_shards(app, ownership, cluster_token=settings.cluster_token)
 

@@ -49,7 +49,7 @@ from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.http.access.watch import KeyWatch
 from sharequeue_gateway.http.access_api import access_calls
 from sharequeue_gateway.http.answers.page_tokens import PageTokens
-from sharequeue_gateway.http.app import calls_of, create_gateway_app
+from sharequeue_gateway.http.app import create_gateway_app
 from sharequeue_gateway.http.fetch_api import FetchApi
 from sharequeue_gateway.http.groups.group_admin_api import GroupAdminApi
 from sharequeue_gateway.http.groups.group_work import GroupsAtWork
@@ -116,7 +116,7 @@ from sharequeue_gateway.routing.stream import Shared
 from sharequeue_gateway.routing.streams import Streams
 from sharequeue_gateway.settings import PREFIX, Settings, principals_of
 from sharequeue_gateway.share_partition.session import ShareSessionCache
-from sharequeue_http.application.app import App
+from sharequeue_http.application.app import App, calls_of
 from sharequeue_http.ceiling import Ceiling
 from sharequeue_http.forms.errors import ApiError
 from sharequeue_http.log import fields
@@ -450,7 +450,7 @@ class Gateway:
         metrics.PRODUCE_BYTES.set_function(lambda: admission.used)
         closed = settings.authentication == "off" and settings.allow_anonymous_from_network
         return create_gateway_app(
-            (*calls_of(self._handlers(admission)), *access_calls(self.coordinator, closed=closed)),
+            (*calls_of(apis, *self._handlers(admission)), *access_calls(self.coordinator, closed=closed)),
             callers=Callers(hosts, origins_of(settings.allow_origins), PREFIX, ("Acknowledge-Failed",)),
             cluster_token=settings.cluster_token,
             max_request_bytes=settings.max_request_bytes,

@@ -3,7 +3,6 @@
 from typing import Final
 from urllib.parse import unquote
 
-from sharequeue.protocol import apis
 from sharequeue.protocol.configs import PAUSED
 from sharequeue.protocol.errors import KAFKA_CODES, GroupIdNotFound, UnknownMemberId, checked_group_id
 from sharequeue.protocol.messages import groups as messages
@@ -21,8 +20,7 @@ from sharequeue_coordinator.groups.share_states import failed_partitions
 from sharequeue_coordinator.share_group.assignor import Assignment
 from sharequeue_coordinator.share_group.changes import Member, ShareGroupState
 from sharequeue_coordinator.share_group.heartbeat import Heartbeat
-from sharequeue_http.application.endpoint import Call, Handler
-from sharequeue_http.forms.api import Api
+from sharequeue_http.application.endpoint import Call
 from sharequeue_http.forms.errors import InvalidRequest
 from sharequeue_http.forms.mistakes import quoted
 
@@ -40,23 +38,9 @@ class GroupsApi:
         self._configs = coordinator.group_configs
         self._admin = coordinator.group_admin
 
-    def calls(self) -> list[tuple[Api, Handler]]:
-        return [
-            (apis.SHARE_GROUP_HEARTBEAT, self.heartbeat),
-            (apis.LEAVE_GROUP, self.leave),
-            (apis.LIST_SHARE_GROUPS, self.list_groups),
-            (apis.DESCRIBE_SHARE_GROUP, self.describe),
-            (apis.DELETE_SHARE_GROUP, self.delete),
-            (apis.DELETE_SHARE_GROUP_OFFSETS, self.delete_offsets),
-            (apis.ALTER_SHARE_GROUP_OFFSETS, self.alter_offsets),
-            (apis.GET_SHARE_GROUP_CONFIG, lambda call: self._configs.in_force(_group_id(call))),
-            (apis.GET_SHARE_GROUP_SERVICE_CONFIG, lambda call: self._configs.service_config(_group_id(call))),
-            (apis.UPDATE_SHARE_GROUP_CONFIG, self.update_config),
-        ]
-
     # Members
 
-    async def heartbeat(self, call: Call) -> messages.HeartbeatResult:
+    async def share_group_heartbeat(self, call: Call) -> messages.HeartbeatResult:
         request: messages.ShareGroupHeartbeatRequest = call.request
         names = request.subscribed_topic_names
         heartbeat = Heartbeat(
@@ -83,7 +67,7 @@ class GroupsApi:
         ]
         return messages.MemberAssignment(topic_partitions=sorted(assigned, key=lambda entry: entry.topic))
 
-    async def leave(self, call: Call) -> LeaveShareGroupResponse:
+    async def leave_group(self, call: Call) -> LeaveShareGroupResponse:
         group_id = _group_id(call)
         error_code = 0
         try:
@@ -95,7 +79,7 @@ class GroupsApi:
 
     # Listing
 
-    async def list_groups(self, call: Call) -> messages.ShareGroupList:
+    async def list_share_groups(self, call: Call) -> messages.ShareGroupList:
         query: messages.ListShareGroupsQuery = call.request
         states = _states(query.state)
         listed = await self._query(
@@ -118,7 +102,7 @@ class GroupsApi:
             next_page_token=page[-1][0] if len(listed) > len(page) else None,
         )
 
-    async def describe(self, call: Call) -> messages.ShareGroupDescription:
+    async def describe_share_group(self, call: Call) -> messages.ShareGroupDescription:
         query: messages.DescribeShareGroupQuery = call.request
         group_id = _group_id(call)
         machine = (await self._groups.find(group_id)).machine
@@ -157,25 +141,31 @@ class GroupsApi:
 
     # Administration
 
-    async def delete(self, call: Call) -> Empty:
+    async def delete_share_group(self, call: Call) -> Empty:
         query: messages.InUseQuery = call.request
         await self._admin.delete(_group_id(call), force=query.force)
         return Empty()
 
-    async def delete_offsets(self, call: Call) -> Empty:
+    async def delete_share_group_offsets(self, call: Call) -> Empty:
         query: messages.InUseQuery = call.request
         topic = self._metadata.topic(call.path["topic"])
         await self._admin.delete_offsets(_group_id(call), topic, force=query.force)
         return Empty()
 
-    async def alter_offsets(self, call: Call) -> AlterShareGroupOffsetsResponse:
+    async def alter_share_group_offsets(self, call: Call) -> AlterShareGroupOffsetsResponse:
         request: AlterShareGroupOffsetsRequest = call.request
         faults = await self._admin.alter_offsets(_group_id(call), request)
         return AlterShareGroupOffsetsResponse(failed=failed_partitions(faults))
 
     # Settings
 
-    async def update_config(self, call: Call) -> dict[str, str]:
+    async def get_share_group_config(self, call: Call) -> dict[str, str]:
+        return await self._configs.in_force(_group_id(call))
+
+    async def get_share_group_service_config(self, call: Call) -> messages.ShareGroupServiceConfig:
+        return await self._configs.service_config(_group_id(call))
+
+    async def update_share_group_config(self, call: Call) -> dict[str, str]:
         request: messages.UpdateShareGroupConfigRequest = call.request
         return await self._configs.update(_group_id(call), request.config, request.reset)
 

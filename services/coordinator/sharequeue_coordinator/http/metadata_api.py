@@ -1,14 +1,12 @@
 """The calls that gateways and share coordinators make on their own behalf: metadata, generations, initialisation."""
 
-from sharequeue.protocol import apis
 from sharequeue.protocol.errors import checked_group_id
 from sharequeue.protocol.messages import cluster as messages
 from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue_coordinator.coordinator import GroupCoordinator
 from sharequeue_coordinator.groups.share_states import failed_partitions
 from sharequeue_coordinator.share_group.machine import ShareGroup
-from sharequeue_http.application.endpoint import Call, Handler
-from sharequeue_http.forms.api import Api
+from sharequeue_http.application.endpoint import Call
 
 
 class MetadataApi:
@@ -19,17 +17,6 @@ class MetadataApi:
         self._configs = coordinator.group_configs
         self._groups = coordinator.groups
         self._states = coordinator.states
-
-    def calls(self) -> list[tuple[Api, Handler]]:
-        return [
-            (apis.DESCRIBE_TOPICS, self.describe_topics),
-            (apis.METADATA_CHANGES, self.metadata_changes),
-            (apis.INITIALIZE_SHARE_PARTITIONS, self.initialize),
-            (apis.GROUP_SUMMARY, self.group_summary),
-            (apis.REGISTER_GATEWAY, self.register_gateway),
-            (apis.RENEW_GATEWAY, self.renew_gateway),
-            (apis.NEXT_LEADER_EPOCH, self.next_leader_epoch),
-        ]
 
     # Metadata
 
@@ -76,7 +63,7 @@ class MetadataApi:
 
     # Share-partitions
 
-    async def initialize(self, call: Call) -> messages.InitializeSharePartitionsResponse:
+    async def initialize_share_partitions(self, call: Call) -> messages.InitializeSharePartitionsResponse:
         request: messages.InitializeSharePartitionsRequest = call.request
         checked_group_id(request.group_id)
         faults = await self._initializer.initialize(request.group_id, request.partitions)

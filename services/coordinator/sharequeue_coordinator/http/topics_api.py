@@ -1,6 +1,5 @@
 """The calls about topics, as gateways pass them on."""
 
-from sharequeue.protocol import apis
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.topics import (
     CreateTopicRequest,
@@ -11,8 +10,7 @@ from sharequeue.protocol.messages.topics import (
     UpdateTopicRequest,
 )
 from sharequeue_coordinator.coordinator import GroupCoordinator
-from sharequeue_http.application.endpoint import Call, Handler
-from sharequeue_http.forms.api import Api
+from sharequeue_http.application.endpoint import Call
 
 
 class TopicsApi:
@@ -20,15 +18,7 @@ class TopicsApi:
         self._topics = coordinator.topics
         self._metadata = coordinator.metadata
 
-    def calls(self) -> list[tuple[Api, Handler]]:
-        return [
-            (apis.CREATE_TOPIC, self.create),
-            (apis.LIST_TOPICS, self.list_topics),
-            (apis.UPDATE_TOPIC, self.update),
-            (apis.DELETE_TOPIC, self.delete),
-        ]
-
-    async def create(self, call: Call) -> Topic:
+    async def create_topic(self, call: Call) -> Topic:
         request: CreateTopicRequest = call.request
         return await self._topics.create(request.name, request.partitions, request.config)
 
@@ -38,10 +28,10 @@ class TopicsApi:
         listed = [TopicListing(name=topic.name, topic_id=topic.topic_id, partitions=topic.partitions) for topic in page]
         return TopicList(topics=listed, next_page_token=next_page_token)
 
-    async def update(self, call: Call) -> Topic:
+    async def update_topic(self, call: Call) -> Topic:
         request: UpdateTopicRequest = call.request
         return await self._topics.update(call.path["topic"], request.partitions, request.config, request.reset)
 
-    async def delete(self, call: Call) -> Empty:
+    async def delete_topic(self, call: Call) -> Empty:
         await self._topics.delete(call.path["topic"])
         return Empty()

@@ -1,6 +1,6 @@
 """The application of the gateway: every call, and its handler."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from sharequeue.openapi import serve_openapi
@@ -23,13 +23,6 @@ BOUNDED = (
 )
 """The calls whose bytes in hand are bounded together. A commit may have 10,000 acknowledgements."""
 DESCRIPTION = "Kafka share groups over HTTP: per-record locks, acknowledgements and dead letters on a replayable log."
-
-
-def calls_of(handlers: Iterable[object]) -> Iterator[tuple[Api, Handler]]:
-    """Pair each call with its handler: the method that is named as its row, in lower case."""
-    rows = {name.lower(): row for name, row in vars(apis).items() if isinstance(row, Api)}
-    for each in handlers:
-        yield from ((row, getattr(each, name)) for name, row in rows.items() if hasattr(each, name))
 
 
 def create_gateway_app(
