@@ -41,9 +41,7 @@ class Postgres(Process):
     package: ClassVar[str] = PACKAGE
     """The wheel with its programs."""
 
-    def __init__(
-        self, data_dir: Path, port: int = 0, inherited: Sequence[int] = (), *, temporary: bool = False
-    ) -> None:
+    def __init__(self, data_dir: Path, inherited: Sequence[int] = (), *, temporary: bool = False) -> None:
         """
         Args:
             temporary: after a kill of this program the next start removes data outside of `data_dir`.
@@ -52,7 +50,7 @@ class Postgres(Process):
         data_dir = data_dir.absolute()
         make_private(data_dir)
         super().__init__("PostgreSQL", data_dir / "postgresql.log", inherited, store_user())
-        self.port = port or free_port(self)
+        self.port = free_port(self)
         self._password_file = data_dir / "postgresql.password"
         home = data_dir / "postgresql"
         root, programs = package_root(self.package), find_programs(self.package, "postgres")
