@@ -79,9 +79,7 @@ class Gateways:
         """
         renewals = self._renewals[gateway.node_id]
         await self._lead()
-        while self._namesake(gateway) is not None:
-            if self._renewals[gateway.node_id] != renewals:
-                break
+        while self._namesake(gateway) is not None and self._renewals[gateway.node_id] == renewals:
             await LEASE_HELD.pause()
         async with self._lock:  # the next generation's number must be above every epoch given for this one
             generation = await self._add(gateway)
@@ -141,7 +139,8 @@ class Gateways:
                 if now_ms - checked_at_ms > 2 * pause_ms:
                     self._grant_leases()
                 checked_at_ms = now_ms
-                await self._remove_silent(now_ms)
+                async with self._lock:
+                    await self._remove({node_id for node_id, end_ms in self._ends_at_ms.items() if end_ms <= now_ms})
 
     def _grant_leases(self) -> None:
         ends_at_ms = self._clock.now_ms() + self.lease_ms
@@ -175,12 +174,6 @@ class Gateways:
         self._ends_at_ms[gateway.node_id] = self._clock.now_ms() + self.lease_ms
         self._renewals[gateway.node_id] += 1
         return self.generation
-
-    async def _remove_silent(self, now_ms: int) -> None:
-        async with self._lock:
-            silent = {node_id for node_id, ends_at_ms in self._ends_at_ms.items() if ends_at_ms <= now_ms}
-            if silent:
-                await self._remove(silent)
 
     async def _remove(self, node_ids: Collection[str]) -> GatewayGeneration:
         fence = await self._lead()
