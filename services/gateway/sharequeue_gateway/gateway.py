@@ -464,13 +464,11 @@ class Gateway:
         settings, record_log, clock, query, tokens = self.settings, self.record_log, self.clock, self.query, self.tokens
         coordinator, metadata, cluster, leader = self.coordinator, self.metadata, self.cluster, self.leader
         members, sessions, streams, commits = self.members, self.sessions, self.streams, self.commits
-        local, states, owners, depth = (
-            self.local_acknowledger,
-            self.share_coordinator,
-            self.owners,
-            settings.max_value_depth,
-        )
+        local, acknowledger, fetcher, routing = self.local_acknowledger, self.acknowledger, self.fetcher, self.routing
+        states, owners, watch, pending = self.share_coordinator, self.owners, self.watch, self.pending
         transactions, dead_letters, readers = record_log.transactions, self.dead_letters, self.readers
+        scheduled, schedules = record_log.scheduled, record_log.schedules
+        depth, longest_ms = settings.max_value_depth, settings.transaction_max_timeout_ms
         group_use = GroupUse(
             metadata, leader, self.fetches, members, sessions, streams, self.lock_timers, readers, cluster.leads
         )
@@ -481,19 +479,20 @@ class Gateway:
         arrow_producer = ArrowProducer(producer, metadata, admission, settings.max_request_bytes, depth)
         settle = SettleApi(commits, producer, metadata, admission, owners)
         rules = UniqueRules(record_log.unique, states)
-        scheduled, schedules, longest_ms = (
-            record_log.scheduled,
-            record_log.schedules,
-            settings.transaction_max_timeout_ms,
+        fetch_api = FetchApi(
+            clock, metadata, fetcher, routing, self.routed, acknowledger, sessions, members, self.fetch_ceiling, watch
+        )
+        leader_api = LeaderApi(
+            clock, metadata, cluster, self.hand_over, fetcher, local, self.holder, pending, sessions, self.held, streams
         )
         return (
-            self._fetch_api(),
-            StreamApi(metadata, streams, members, self.watch),
-            RecordsApi(metadata, self.routing, local, self.acknowledger, sessions, settle, members),
+            fetch_api,
+            StreamApi(metadata, streams, members, watch),
+            RecordsApi(metadata, routing, local, acknowledger, sessions, settle, members),
             ProduceApi(producer, arrow_producer, record_log.unique, rules, self.appends, owners),
             ScheduledApi(query, producer, scheduled, schedules, self.mover, rules, clock, metadata, owners, tokens),
             TransactionsApi(transactions, commits, query, metadata, members, longest_ms, owners, tokens),
-            self._leader_api(),
+            leader_api,
             TopicsApi(coordinator, metadata, record_log),
             CompactionApi(metadata, record_log.compaction),
             GroupsApi(coordinator, metadata, record_log, readers, record_log.dead_letters, states, tokens, commits),
@@ -502,7 +501,7 @@ class Gateway:
             *self._single_records(),
             group_use,
             at_work,
-            ActivityApi(self.activity, self.backlog, query, tokens, self.routing, metadata, clock),
+            ActivityApi(self.activity, self.backlog, query, tokens, routing, metadata, clock),
         )
 
     def _single_records(self) -> Sequence[object]:
@@ -520,35 +519,6 @@ class Gateway:
             Redriving(metadata, record_log, dead_letters, finder),
             AtLeaderApi(metadata, record_log, self.share_coordinator, leader, self.local_acknowledger, routing),
             LookUpApi(metadata, record_log, self.query, in_flight, finder, letters),
-        )
-
-    def _fetch_api(self) -> FetchApi:
-        return FetchApi(
-            clock=self.clock,
-            metadata=self.metadata,
-            fetcher=self.fetcher,
-            routing=self.routing,
-            routed=self.routed,
-            acknowledger=self.acknowledger,
-            sessions=self.sessions,
-            members=self.members,
-            ceiling=self.fetch_ceiling,
-            watch=self.watch,
-        )
-
-    def _leader_api(self) -> LeaderApi:
-        return LeaderApi(
-            clock=self.clock,
-            metadata=self.metadata,
-            cluster=self.cluster,
-            hand_over=self.hand_over,
-            fetcher=self.fetcher,
-            acknowledger=self.local_acknowledger,
-            holder=self.holder,
-            pending=self.pending,
-            sessions=self.sessions,
-            records_held=self.held,
-            streams=self.streams,
         )
 
 
