@@ -106,29 +106,28 @@ def test_sc_003_read_and_write_need_initialize() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic_id", "partition", "leader", "state", "needs_leader", "needs_state"),
+    ("partition", "leader", "state", "needs_leader", "needs_state"),
     [
-        (None, 0, 0, 0, True, True),
-        ("t", -1, 0, 0, True, True),
-        ("t", 0, -1, 0, True, True),
-        ("t", 0, None, 0, True, False),
-        ("t", 0, 0, -1, True, True),
-        ("t", 0, None, None, False, True),
-        (None, -1, None, None, False, False),
+        (-1, 0, 0, True, True),
+        (0, -1, 0, True, True),
+        (0, None, 0, True, False),
+        (0, 0, -1, True, True),
+        (0, None, None, False, True),
+        (-1, None, None, False, False),
     ],
 )
 def test_sc_005_null_and_negative_fields_are_refused(
-    topic_id: str | None, partition: int, leader: int | None, state: int | None, needs_leader: bool, needs_state: bool
+    partition: int, leader: int | None, state: int | None, needs_leader: bool, needs_state: bool
 ) -> None:
     request = PartitionState(partition=partition, leader_epoch=leader, state_epoch=state)
-    refused = shard.form_fault(topic_id, request, leader_epoch=needs_leader, state_epoch=needs_state)
+    refused = shard.form_fault(request, leader_epoch=needs_leader, state_epoch=needs_state)
     assert refused is not None
     assert (refused.result.error_code, refused.row) == (42, None)
 
 
 def test_epochs_that_a_call_does_not_use_may_be_missing() -> None:
     request = PartitionState(partition=0)
-    assert shard.form_fault("t", request, leader_epoch=False, state_epoch=False) is None
+    assert shard.form_fault(request, leader_epoch=False, state_epoch=False) is None
 
 
 def test_sc_007_the_topic_is_checked_last() -> None:
@@ -224,7 +223,7 @@ def test_sc_015_a_write_records_higher_epochs(limit: int) -> None:
 def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
     batches = [StateBatch(0, 4, 0, 1), StateBatch(9, 8, 0, 1)]
     request = PartitionState(partition=0, leader_epoch=0, state_epoch=0, state=StateBatches(batches))
-    refused = shard.form_fault("t", request, leader_epoch=True, state_epoch=True)
+    refused = shard.form_fault(request, leader_epoch=True, state_epoch=True)
     assert refused is not None
     assert refused.result.error_code == 42
     assert refused.result.error_message == "the state batch 9 to 8 ends before it begins"
@@ -264,7 +263,7 @@ def test_sc_019_a_read_by_an_older_leader_is_fenced() -> None:
 
 def test_sc_021_a_read_needs_a_leader_epoch() -> None:
     request = PartitionState(partition=0, leader_epoch=-1)
-    refused = shard.form_fault("t", request, leader_epoch=True, state_epoch=False)
+    refused = shard.form_fault(request, leader_epoch=True, state_epoch=False)
     assert refused is not None
     assert refused.result.error_code == 42
 
@@ -515,7 +514,7 @@ def test_an_empty_reason_is_kept_and_read() -> None:
 def test_a_batch_that_names_no_text_is_refused(place: int) -> None:
     batch = StateBatch(0, 0, 0, 1, Note(reason=Given(place)))
     request = PartitionState(partition=0, leader_epoch=0, state_epoch=0, state=StateBatches([batch], ["a"]))
-    refused = shard.form_fault("t", request, leader_epoch=True, state_epoch=True)
+    refused = shard.form_fault(request, leader_epoch=True, state_epoch=True)
     assert refused is not None
     assert refused.result.error_message == f"a batch names the text {place} of 1"
 

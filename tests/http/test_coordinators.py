@@ -13,7 +13,7 @@ import pytest
 from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.share_state import GroupState, PartitionState, TopicState, WriteBatchRequest
+from sharequeue.protocol.messages.share_state import PartitionState, SharePartitionState
 from sharequeue.protocol.shards import CLUSTER, shard_of
 from sharequeue.protocol.state import StateBatch, StateBatches
 from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
@@ -88,7 +88,7 @@ def test_a_call_at_the_wrong_instance_gets_the_owners_address(stack: Stack, name
     group = group_at(stack, owner, name)
     refused = httpx.get(f"{wrong.url}/v1/share-groups/{group}/config", headers=HEADERS, timeout=30, verify=False)
     assert (refused.status_code, refused.json()["owner_url"]) == (421, owner)
-    state = {"group_id": group, "topics": [{"topic_id": str(uuid.uuid4()), "partitions": [{"partition": 0}]}]}
+    state = {"states": [[group, str(uuid.uuid4()), {"partition": 0}]]}
     codes = [
         httpx.post(
             f"{at.url}/v1/share-state/read-summary", json=state, headers=HEADERS, timeout=30, verify=False
@@ -148,13 +148,13 @@ def test_requests_over_several_owners_are_answered_in_order(stack: Stack, client
             )
             for number in range(PARTITIONS)
         ]
-        groups = [
-            GroupState(group_id=group, topics=[TopicState(topic_id=topic_id, partitions=[write])])
+        named = [
+            SharePartitionState(group, topic_id, write)
             for write in writes
             for group, topic_id in ((name, first), (f"{name}-new", first), (name, second))
         ]
-        results = await coordinators.write_batch(WriteBatchRequest(groups=groups))
-        assert [result.partition for result in results] == [group.topics[0].partitions[0].partition for group in groups]
+        results = await coordinators.write(named)
+        assert [result.partition for result in results] == [each.state.partition for each in named]
         codes = [result.error_code for result in results]
         assert codes == [code for number in range(PARTITIONS) for code in (0, 42, 0 if number < 7 else 42)]
         read = await coordinators.state(apis.READ_STATE, name, {first: states(leader_epoch=3)})

@@ -56,15 +56,10 @@ def state(stack: Stack, gateway: Gateway, name: str) -> Callable[..., Any]:
     url = f"{stack.addresses['share coordinator']}/v1/share-state"
 
     def call(what: str, partition: int = 0, **fields: Any) -> int:
-        topic = {
-            "topic_id": gateway.describe_topic(name)["topic_id"],
-            "partitions": [{"partition": partition, **fields}],
-        }
+        named = [name, gateway.describe_topic(name)["topic_id"], {"partition": partition, **fields}]
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        answer = good(
-            httpx.post(f"{url}/{what}", json={"group_id": name, "topics": [topic]}, headers=headers, timeout=60)
-        )
-        error_code: int = answer["results"][0]["partitions"][0]["error_code"]
+        answer = good(httpx.post(f"{url}/{what}", json={"states": [named]}, headers=headers, timeout=60))
+        error_code: int = answer["results"][0][2]["error_code"]
         return error_code
 
     return call

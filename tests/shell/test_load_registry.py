@@ -44,7 +44,7 @@ from sharequeue.protocol.messages.cluster import (
 )
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.records import Acknowledgement
-from sharequeue.protocol.messages.share_state import PartitionStateResult, ShareStateResponse, TopicStateResult
+from sharequeue.protocol.messages.share_state import PartitionStateResult, SharePartitionResult, ShareStateResponse
 from sharequeue.protocol.messages.topics import Topic as Described
 from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
@@ -62,8 +62,8 @@ ELSEWHERE = Node("gateway-1", "http://127.0.0.1:1")
 INITIALIZED = InitializeSharePartitionsResponse(config={})
 STATE = PartitionStateResult(partition=0, error_code=0, error_message=None, state_epoch=1, start_offset=0)
 NEVER = PartitionStateResult(partition=1, error_code=42, error_message="not initialised")
-NEVER_FETCHED = ShareStateResponse(results=[TopicStateResult(topic_id="id-1", partitions=[NEVER])])
-READ = ShareStateResponse(results=[TopicStateResult(topic_id="id-1", partitions=[STATE])])
+NEVER_FETCHED = ShareStateResponse(results=[SharePartitionResult("g", "id-1", NEVER)])
+READ = ShareStateResponse(results=[SharePartitionResult("g", "id-1", STATE)])
 
 
 class Parts(NamedTuple):
@@ -362,15 +362,15 @@ def test_a_former_leader_at_our_own_address_is_not_called() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic_id", "partition"), [("id-2", 0), ("id-1", 1), (None, 0)], ids=["topic", "partition", "no topic"]
+    ("topic_id", "partition"), [("id-2", 0), ("id-1", 1), ("", 0)], ids=["topic", "partition", "no topic"]
 )
-def test_the_state_of_another_share_partition_fails_the_load(topic_id: str | None, partition: int) -> None:
+def test_the_state_of_another_share_partition_fails_the_load(topic_id: str, partition: int) -> None:
     """Its start offset would skip records, or deliver finished ones again. The next load reads the state again."""
 
     async def work(coordinator: CoordinatorWire, gateway: Parts) -> None:
         leader = gateway.leader
         other = structs.replace(STATE, partition=partition)
-        mixed_up = ShareStateResponse(results=[TopicStateResult(topic_id=topic_id, partitions=[other])])
+        mixed_up = ShareStateResponse(results=[SharePartitionResult("g", topic_id, other)])
         asking = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
         await coordinator.answer(apis.INITIALIZE_SHARE_PARTITIONS, INITIALIZED)
         await coordinator.answer(apis.READ_STATE, mixed_up)

@@ -10,12 +10,10 @@ from sharequeue_gateway.leader.persister import Persister
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.share_state import (
-    GroupStateResult,
     PartitionState,
     PartitionStateResult,
+    SharePartitionResult,
     ShareStateResponse,
-    TopicStateResult,
-    WriteBatchResponse,
 )
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_http.forms.api import Api
@@ -49,14 +47,16 @@ def run(work: Callable[[CoordinatorWire, ShareStateClient], Awaitable[None]]) ->
     asyncio.run(main())
 
 
-def results(answered: list[tuple[str, list[int]]]) -> list[TopicStateResult]:
-    return [
-        TopicStateResult(
-            topic_id=topic_id,
-            partitions=[PartitionStateResult(partition=n, error_code=0, error_message=None) for n in partitions],
-        )
-        for topic_id, partitions in answered
-    ]
+def answer(answered: list[tuple[str, list[int]]], group_id: str = "g") -> ShareStateResponse:
+    return ShareStateResponse(
+        results=[
+            SharePartitionResult(
+                group_id, topic_id, PartitionStateResult(partition=n, error_code=0, error_message=None)
+            )
+            for topic_id, partitions in answered
+            for n in partitions
+        ]
+    )
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
@@ -65,12 +65,12 @@ def test_an_answer_about_other_share_partitions_is_an_error(api: Api, wrong: lis
     async def work(coordinator: CoordinatorWire, client: ShareStateClient) -> None:
         states = {topic_id: [PartitionState(partition=n) for n in wanted] for topic_id, wanted in WANTED.items()}
         calling = asyncio.create_task(client.state(api, "g", states))
-        await coordinator.answer(api, ShareStateResponse(results=results(wrong)))
+        await coordinator.answer(api, answer(wrong))
         with pytest.raises(ApiError, match="other share-partitions") as refused:
             await calling
         assert not refused.value.definite
         again = asyncio.create_task(client.state(api, "g", states))
-        await coordinator.answer(api, ShareStateResponse(results=results(RIGHT)))
+        await coordinator.answer(api, answer(RIGHT))
         assert [key.topic_id for key in await again] == ["t1", "t1", "t2"]
 
     run(work)
@@ -96,8 +96,7 @@ def test_a_write_answered_for_another_share_partition_has_an_unknown_outcome(
         running = asyncio.create_task(persister.run(Unheard()))
         led = LedSharePartition(SharePartitionKey("g", "t1", 0), "t", d.machine, d.now_ms)
         outcome = persister.submit(led, d.writes[0]).outcome
-        answer = WriteBatchResponse(groups=[GroupStateResult(group_id=group_id, results=results(wrong))])
-        await coordinator.answer(apis.WRITE_STATE_BATCH, answer)
+        await coordinator.answer(apis.WRITE_STATE, answer(wrong, group_id))
         error = await asyncio.wait_for(outcome, 60)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

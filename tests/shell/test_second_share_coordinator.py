@@ -9,14 +9,11 @@ from sharequeue.protocol import apis
 from sharequeue.protocol.errors import KAFKA_CODES
 from sharequeue.protocol.messages.cluster import ShardOwner, ShardsResponse
 from sharequeue.protocol.messages.share_state import (
-    GroupState,
-    GroupStateResult,
     PartitionState,
     PartitionStateResult,
-    TopicState,
-    TopicStateResult,
-    WriteBatchRequest,
-    WriteBatchResponse,
+    SharePartitionResult,
+    SharePartitionState,
+    ShareStateResponse,
 )
 from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey
@@ -25,13 +22,9 @@ from tests.shell.coordinator_wire import CoordinatorWire
 
 SHARDS = 2
 KEY = SharePartitionKey("g", "id-1", 0)
-WRITE = WriteBatchRequest(
-    groups=[GroupState(group_id="g", topics=[TopicState(topic_id="id-1", partitions=[PartitionState(partition=0)])])]
-)
+WRITE = [SharePartitionState("g", "id-1", PartitionState(partition=0))]
 DONE = PartitionStateResult(partition=0, error_code=0, error_message=None)
-WRITTEN = WriteBatchResponse(
-    groups=[GroupStateResult(group_id="g", results=[TopicStateResult(topic_id="id-1", partitions=[DONE])])]
-)
+WRITTEN = ShareStateResponse(results=[SharePartitionResult("g", "id-1", DONE)])
 
 
 def test_a_repeated_write_goes_to_the_owner_that_took_over_during_the_call() -> None:
@@ -45,12 +38,12 @@ def test_a_repeated_write_goes_to_the_owner_that_took_over_during_the_call() -> 
             first.shards = ShardsResponse(shards=alone, count=SHARDS)
             client = ShareStateClient(first.url, deadline_s=20)
             await client.learn()
-            writing = asyncio.create_task(client.write_batch(WRITE))
-            lost = await first.expect(apis.WRITE_STATE_BATCH)
+            writing = asyncio.create_task(client.write(WRITE))
+            lost = await first.expect(apis.WRITE_STATE)
             moved = ShardOwner(shard=owned, node_id="b", url=second.url, owner_epoch=2)
             first.shards = second.shards = ShardsResponse(shards=[alone[1 - owned], moved], count=SHARDS)
             lost.set_result(None)
-            await second.answer(apis.WRITE_STATE_BATCH, WRITTEN)
+            await second.answer(apis.WRITE_STATE, WRITTEN)
             assert [result.error_code for result in await writing] == [0]
             await client.close()
 
@@ -66,16 +59,12 @@ def test_an_answer_that_cannot_be_read_leaves_the_writes_of_the_other_owner_dura
             client = ShareStateClient(one.url, deadline_s=20)
             await client.learn()
             of_shard = {shard_of(share_key(SharePartitionKey("g", "id-1", n)), SHARDS): n for n in range(20)}
-            states = [PartitionState(partition=of_shard[n]) for n in range(SHARDS)]
-            topics = [TopicState(topic_id="id-1", partitions=states)]
-            writing = client.write_batch(WriteBatchRequest(groups=[GroupState(group_id="g", topics=topics)]))
-            task = asyncio.create_task(writing)
+            states = [SharePartitionState("g", "id-1", PartitionState(partition=of_shard[n])) for n in range(SHARDS)]
+            task = asyncio.create_task(client.write(states))
             done = PartitionStateResult(partition=of_shard[0], error_code=0, error_message=None)
-            results = [TopicStateResult(topic_id="id-1", partitions=[done])]
-            await one.answer(
-                apis.WRITE_STATE_BATCH, WriteBatchResponse(groups=[GroupStateResult(group_id="g", results=results)])
-            )
-            await other.answer(apis.WRITE_STATE_BATCH, msgspec.Raw(b'{"groups":[{'))
+            answer = ShareStateResponse(results=[SharePartitionResult("g", "id-1", done)])
+            await one.answer(apis.WRITE_STATE, answer)
+            await other.answer(apis.WRITE_STATE, msgspec.Raw(b'{"results":[['))
             unknown = KAFKA_CODES[CoordinatorNotAvailable.error]
             assert [result.error_code for result in await task] == [0, unknown]
             await client.close()

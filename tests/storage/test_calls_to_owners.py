@@ -6,7 +6,7 @@ import pytest
 
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.messages.cluster import ShardOwner, ShardsResponse
-from sharequeue.protocol.messages.share_state import GroupState, PartitionState, TopicState, WriteBatchRequest
+from sharequeue.protocol.messages.share_state import PartitionState, SharePartitionState
 from sharequeue_http.forms.codec import encode
 from sharequeue_http.forms.errors import ApiError
 
@@ -28,11 +28,14 @@ async def test_a_failure_is_definite_only_if_every_owners_failure_is(first: int)
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     client = ShareStateClient(url)
-    states = [PartitionState(partition=n, state_epoch=1, leader_epoch=1, start_offset=0) for n in range(20)]
-    topic = TopicState(topic_id="00000000-0000-4000-8000-000000000000", partitions=states)
+    topic_id = "00000000-0000-4000-8000-000000000000"
+    states = [
+        SharePartitionState("g", topic_id, PartitionState(partition=n, state_epoch=1, leader_epoch=1, start_offset=0))
+        for n in range(20)
+    ]
     try:
         with pytest.raises(ApiError) as failed:
-            await client.write_batch(WriteBatchRequest(groups=[GroupState(group_id="g", topics=[topic])]), deadline_s=1)
+            await client.write(states, deadline_s=1)
         assert not failed.value.definite
     finally:
         await client.close()

@@ -9,12 +9,7 @@ from sharequeue_share_coordinator.coordinator.operations import Operation
 from sharequeue.background import IN_COMPANY
 from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol.messages.cluster import ShardOwner, ShardsResponse
-from sharequeue.protocol.messages.share_state import (
-    GroupStateResult,
-    PartitionStateResult,
-    TopicStateResult,
-    WriteBatchResponse,
-)
+from sharequeue.protocol.messages.share_state import PartitionStateResult, SharePartitionResult, ShareStateResponse
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_http.forms.codec import encode
 from tests.core.share_partition_driver import fetched
@@ -85,9 +80,8 @@ async def test_a_state_write_whose_request_is_cancelled_is_sent_again() -> None:
     asked = asyncio.Event()
     bodies: list[bytes] = []
     owners: list[ShardOwner] = []
-    written = TopicStateResult(
-        topic_id="0" * 32, partitions=[PartitionStateResult(partition=0, error_code=0, error_message=None)]
-    )
+    done = PartitionStateResult(partition=0, error_code=0, error_message=None)
+    written = ShareStateResponse(results=[SharePartitionResult("g", "0" * 32, done)])
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -96,7 +90,7 @@ async def test_a_state_write_whose_request_is_cancelled_is_sent_again() -> None:
         if length:
             bodies.append(await reader.readexactly(int(length)))
             asked.set()
-            answered = encode(WriteBatchResponse(groups=[GroupStateResult(group_id="g", results=[written])]))
+            answered = encode(written)
         if not length or len(bodies) > 1:
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n")
             writer.write(b"content-length: %d\r\n\r\n%b" % (len(answered), answered))

@@ -51,20 +51,16 @@ class Calls:
         self._client = client
         self._group_id = group_id
 
-    def send(self, call: str, topics: list[State]) -> httpx.Response:
-        return self._client.post(f"/v1/share-state/{call}", json={"group_id": self._group_id, "topics": topics})
+    def send(self, call: str, topic_id: str, *partitions: State) -> httpx.Response:
+        states = [[self._group_id, topic_id, {"partition": 0, **partition}] for partition in partitions]
+        return self._client.post(f"/v1/share-state/{call}", json={"states": states})
 
-    def __call__(self, call: str, topic_id: str | None, *partitions: State) -> list[State]:
-        topic: State = {"partitions": [{"partition": 0, **partition} for partition in partitions]}
-        if topic_id is not None:
-            topic["topic_id"] = topic_id
-        answer = self.send(call, [topic])
+    def __call__(self, call: str, topic_id: str, *partitions: State) -> list[State]:
+        answer = self.send(call, topic_id, *partitions)
         assert answer.status_code == 200, answer.text
-        (result,) = answer.json()["results"]
-        found: list[State] = result["partitions"]
-        return found
+        return [result for _, _, result in answer.json()["results"]]
 
-    def codes(self, call: str, topic_id: str | None, *partitions: State) -> list[int]:
+    def codes(self, call: str, topic_id: str, *partitions: State) -> list[int]:
         return [partition["error_code"] for partition in self(call, topic_id, *partitions)]
 
 
@@ -121,9 +117,9 @@ def test_unknown_partitions_and_topics_are_refused(calls: Calls, topic_id: str, 
 @pytest.mark.parametrize("call", ALL)
 @pytest.mark.parametrize("topic_id", ["no-uuid", "", "00000000-0000-0000-0000-00000000000"])
 def test_an_invalid_topic_id_fails_alone(calls: Calls, call: str, topic_id: str) -> None:
-    answer = calls.send(call, [{"topic_id": topic_id, "partitions": [{"partition": 0, **request_of(call)}]}])
+    answer = calls.send(call, topic_id, request_of(call))
     if answer.status_code == 200:
-        ((result,),) = (topic["partitions"] for topic in answer.json()["results"])
+        ((_, _, result),) = answer.json()["results"]
         assert result["error_code"] in (3, 42, -1)
     else:
         assert answer.status_code in (400, 422), answer.text
@@ -140,15 +136,10 @@ def test_a_batch_of_writes_is_answered_in_order(state_calls: httpx.Client, topic
     for group in groups[:2]:
         Calls(state_calls, group)("initialize", topic_id, {"state_epoch": 0, "start_offset": 0})
     wanted = [groups[1], groups[2], groups[0], groups[1]]
-    body = {
-        "groups": [
-            {"group_id": g, "topics": [{"topic_id": topic_id, "partitions": [{**FULL, "partition": 0}]}]}
-            for g in wanted
-        ]
-    }
-    answer = state_calls.post("/v1/share-state/write-batch", json=body)
+    body = {"states": [[group, topic_id, {**FULL, "partition": 0}] for group in wanted]}
+    answer = state_calls.post("/v1/share-state/write", json=body)
     assert answer.status_code == 200, answer.text
-    found = [(g["group_id"], g["results"][0]["partitions"][0]["error_code"]) for g in answer.json()["groups"]]
+    found = [(group, result["error_code"]) for group, _, result in answer.json()["results"]]
     assert found == [(groups[1], 0), (groups[2], 42), (groups[0], 0), (groups[1], 0)]
 
 

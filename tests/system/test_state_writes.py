@@ -110,7 +110,7 @@ def test_a_late_write_of_an_earlier_leader_keeps_its_epoch(
 
 def _requests(url: str) -> float:
     """How many requests with state writes the share coordinator has answered."""
-    counts = f'sharequeue_http_request_seconds_count{{operation="{apis.WRITE_STATE_BATCH.operation_id}"'
+    counts = f'sharequeue_http_request_seconds_count{{operation="{apis.WRITE_STATE.operation_id}"'
     lines = httpx.get(f"{url}/metrics", timeout=60).text.splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(counts))
 

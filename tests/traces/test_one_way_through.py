@@ -191,7 +191,7 @@ def traces(traced: Traced) -> dict[str, Trace]:
         "fetch": gateway.common("/v1/share-groups/billing/fetch"),
         "acknowledge": gateway.common("/v1/share-groups/billing/acknowledge"),
         "release": gateway.common("/v1/share-groups/retries/acknowledge", after=2 * WARM, every=2),
-        "state write": traced.share_coordinator.common("/v1/share-state/write-batch"),
+        "state write": traced.share_coordinator.common("/v1/share-state/write"),
     }
 
 

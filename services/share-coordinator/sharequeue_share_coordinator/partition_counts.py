@@ -9,7 +9,7 @@ from sharequeue.ownership.coordinator_client import CoordinatorClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.messages.cluster import DescribeTopicsRequest, DescribeTopicsResponse
-from sharequeue.protocol.messages.share_state import TopicState
+from sharequeue.protocol.messages.share_state import SharePartitionState
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.shard import Decision
@@ -35,17 +35,13 @@ class PartitionCounts:
         """Shards came from another owner. It may have heard of deletions that this instance has not heard of."""
         self._counts.clear()
 
-    async def learn(self, topics: Sequence[TopicState]) -> str | None:
-        """Ask for the counts of these topics that are unknown. Returns: why they could not be asked for, or None."""
+    async def learn(self, states: Sequence[SharePartitionState]) -> str | None:
+        """Ask for the counts of topics that are unknown. Returns: why they could not be asked for, or None."""
         unknown: dict[str, int] = {}
-        for topic in topics:
-            if topic.topic_id is None or not topic.partitions:
-                continue
-            known = self._counts.get(topic.topic_id)
-            highest = max([partition.partition for partition in topic.partitions])
-            may_have_grown = time.monotonic() >= self._ask_again.get(topic.topic_id, 0)
-            if known is None or (DELETED < known <= highest and may_have_grown):
-                unknown[topic.topic_id] = highest
+        for _, topic_id, state in states:
+            known, partition = self._counts.get(topic_id), state.partition
+            if known is None or (DELETED < known <= partition and time.monotonic() >= self._ask_again.get(topic_id, 0)):
+                unknown[topic_id] = max(partition, unknown.get(topic_id, 0))
         if not unknown:
             return None
         asked_at = time.monotonic()

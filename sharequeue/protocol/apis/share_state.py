@@ -7,53 +7,35 @@ from sharequeue.protocol.messages.share_state import (
     ShareStateResponse,
     TopicDeletedRequest,
     TopicDeletedResponse,
-    WriteBatchRequest,
-    WriteBatchResponse,
 )
 from sharequeue_http.forms.api import Api
 
 _repeatable = partial(Api, idempotent=True)
-INITIALIZE_STATE = _repeatable(
+_call = partial(_repeatable, request=ShareStateRequest, response=ShareStateResponse)
+INITIALIZE_STATE = _call(
     "initializeShareGroupState",
     "POST /v1/share-state/initialize",
     "Set the state epoch and start offset of share-partitions, and discard earlier state batches.",
-    request=ShareStateRequest,
-    response=ShareStateResponse,
 )
-READ_STATE = _repeatable(
+READ_STATE = _call(
     "readShareGroupState",
     "POST /v1/share-state/read",
     "Read the state of share-partitions; a higher leader epoch is recorded and fences lower ones.",
-    request=ShareStateRequest,
-    response=ShareStateResponse,
 )
-WRITE_STATE = _repeatable(
-    "writeShareGroupState",
-    "POST /v1/share-state/write",
-    "Write state of one group's share-partitions; answered when it is durable.",
-    request=ShareStateRequest,
-    response=ShareStateResponse,
-)
-WRITE_STATE_BATCH = _repeatable(
+WRITE_STATE = _call(
     "writeShareGroupStates",
-    "POST /v1/share-state/write-batch",
-    "Write state of several groups' share-partitions; answered when all of it is durable.",
-    request=WriteBatchRequest,
-    response=WriteBatchResponse,
+    "POST /v1/share-state/write",
+    "Write state of share-partitions; answered when all of it is durable.",
 )
-DELETE_STATE = _repeatable(
+DELETE_STATE = _call(
     "deleteShareGroupState",
     "POST /v1/share-state/delete",
     "Delete the state of share-partitions.",
-    request=ShareStateRequest,
-    response=ShareStateResponse,
 )
-READ_STATE_SUMMARY = _repeatable(
+READ_STATE_SUMMARY = _call(
     "readShareGroupStateSummary",
     "POST /v1/share-state/read-summary",
     "Read epochs, start offset and delivery-complete count of share-partitions.",
-    request=ShareStateRequest,
-    response=ShareStateResponse,
 )
 TOPIC_STATE_DELETED = _repeatable(
     "deleteTopicShareState",

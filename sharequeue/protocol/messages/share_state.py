@@ -3,10 +3,13 @@
 Errors of one partition are data: `error_code` 0 is success. Source: KIP-932.
 """
 
+from typing import NamedTuple
+
 from msgspec import Struct
 
 from sharequeue.protocol.messages.fields import Request, Response
 from sharequeue.protocol.state import StateBatch, StateBatches
+from sharequeue.protocol.types import SharePartitionKey
 
 
 class PartitionState(Struct, omit_defaults=True, kw_only=True):
@@ -29,27 +32,22 @@ class PartitionState(Struct, omit_defaults=True, kw_only=True):
     state: StateBatches = StateBatches()
 
 
-class TopicState(Struct, omit_defaults=True, kw_only=True):
-    topic_id: str | None = None
-    partitions: list[PartitionState] = []
+class SharePartitionState(NamedTuple):
+    """What a state request says of a share-partition."""
+
+    group_id: str
+    topic_id: str
+    state: PartitionState
+
+    @property
+    def key(self) -> SharePartitionKey:
+        return SharePartitionKey(self.group_id, self.topic_id, self.state.partition)
 
 
 class ShareStateRequest(Request):
-    """Initialize, Read, Write, Delete and ReadSummary of one group's share-partitions."""
+    """Initialize, Read, Write, Delete and ReadSummary of share-partitions, of any groups."""
 
-    group_id: str
-    topics: list[TopicState]
-
-
-class GroupState(Struct, kw_only=True):
-    group_id: str
-    topics: list[TopicState]
-
-
-class WriteBatchRequest(Request):
-    """Writes of several groups at once, which a gateway gathered while its last write was under way."""
-
-    groups: list[GroupState]
+    states: list[SharePartitionState]
 
 
 class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
@@ -75,24 +73,16 @@ class PartitionStateResult(Struct, omit_defaults=True, kw_only=True):
     texts: dict[int, str] = {}
 
 
-class TopicStateResult(Struct, omit_defaults=True, kw_only=True):
-    topic_id: str | None = None
-    partitions: list[PartitionStateResult] = []
+class SharePartitionResult(NamedTuple):
+    group_id: str
+    topic_id: str
+    result: PartitionStateResult
 
 
 class ShareStateResponse(Response):
-    results: list[TopicStateResult]
+    """One entry for each of the request, in its order."""
 
-
-class GroupStateResult(Struct, kw_only=True):
-    group_id: str
-    results: list[TopicStateResult]
-
-
-class WriteBatchResponse(Response):
-    """One entry per group, topic and partition, in request order."""
-
-    groups: list[GroupStateResult]
+    results: list[SharePartitionResult]
 
 
 class TopicDeletedRequest(Request):

@@ -43,13 +43,7 @@ from sharequeue.protocol.errors import (
     UnknownTopicOrPartition,
     error_of,
 )
-from sharequeue.protocol.messages.share_state import (
-    GroupState,
-    PartitionState,
-    PartitionStateResult,
-    TopicState,
-    WriteBatchRequest,
-)
+from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult, SharePartitionState
 from sharequeue.protocol.state import joined
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import STATE_PROBE, STATE_WRITE, STATE_WRITE_LEFT, Every
@@ -286,8 +280,8 @@ class Persister:
             by_led.setdefault(pending.led, []).append(pending)
         remaining_s = max(pending.deadline for pending in gathered) - time.monotonic()
         try:
-            results = await self._share_coordinator.write_batch(
-                WriteBatchRequest(groups=[_group_state(led, writes) for led, writes in by_led.items()]),
+            results = await self._share_coordinator.write(
+                [_state(led, writes) for led, writes in by_led.items()],
                 deadline_s=remaining_s if remaining_s > 0 else STATE_WRITE_LEFT.patience_s,
             )
         except ApiError as error:
@@ -368,11 +362,11 @@ def _not_definite(error: ApiError) -> ApiError:
     return type(error)(error.detail, error=error.error, definite=False)
 
 
-def _group_state(led: LedSharePartition, writes: list[PendingWrite]) -> GroupState:
+def _state(led: LedSharePartition, writes: list[PendingWrite]) -> SharePartitionState:
     """All writes of one share-partition as one: the latest start offset and count, every state batch."""
     last = writes[-1].write
     key = led.key
-    partition = PartitionState(
+    state = PartitionState(
         partition=key.partition,
         state_epoch=led.machine.state_epoch,
         leader_epoch=led.machine.leader_epoch,
@@ -383,4 +377,4 @@ def _group_state(led: LedSharePartition, writes: list[PendingWrite]) -> GroupSta
         store=led.store,
         state=last.state if len(writes) == 1 else joined([pending.write.state for pending in writes]),
     )
-    return GroupState(group_id=key.group_id, topics=[TopicState(topic_id=key.topic_id, partitions=[partition])])
+    return SharePartitionState(key.group_id, key.topic_id, state)

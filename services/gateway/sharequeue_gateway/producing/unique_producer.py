@@ -7,11 +7,11 @@ another request stores between question and answer is new, and counts.
 
 from collections.abc import Sequence
 
-from sharequeue.ownership.share_state_client import Entry, ShareStateClient
+from sharequeue.ownership.share_state_client import ShareStateClient
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.records import ProducedRecord, ProduceRecord, ProduceResponse, Unique
-from sharequeue.protocol.messages.share_state import PartitionState
-from sharequeue.protocol.types import MAX_UNIQUE_MS, SharePartitionKey
+from sharequeue.protocol.messages.share_state import PartitionState, SharePartitionState
+from sharequeue.protocol.types import MAX_UNIQUE_MS
 from sharequeue_gateway.producing.producer import Prepared, bytes_of_key
 from sharequeue_gateway.producing.record_tails import unfit
 from sharequeue_gateway.producing.scheduler import digest_of, placed
@@ -35,15 +35,12 @@ class UniqueRules:
             return rule
         kept = await self._unique.look(topic_id, digests)
         there = [row for row in kept if not row.removed]
-        entries = [
-            Entry(
-                SharePartitionKey(group_id, topic_id, row.partition),
-                PartitionState(partition=row.partition, start_offset=row.offset),
-            )
+        states = [
+            SharePartitionState(group_id, topic_id, PartitionState(partition=row.partition, start_offset=row.offset))
             for row in there
         ]
         try:
-            results = await self._states.results(apis.READ_STATE_SUMMARY, group_id, entries) if entries else []
+            results = await self._states.results(apis.READ_STATE_SUMMARY, states) if states else []
         except ApiError as error:
             raise _unknown(group_id, error.detail) from error
         for result in results:

@@ -1,26 +1,19 @@
-"""The state calls: five of one group, writes of several groups at once, deletion of a topic's state.
-Source: KIP-932."""
+"""The state calls: five about share-partitions of any groups, and deletion of a topic's state. Source: KIP-932."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages.share_state import (
-    GroupState,
-    GroupStateResult,
     PartitionState,
     PartitionStateResult,
+    SharePartitionResult,
     ShareStateRequest,
     ShareStateResponse,
     TopicDeletedRequest,
     TopicDeletedResponse,
-    TopicStateResult,
-    WriteBatchRequest,
-    WriteBatchResponse,
 )
-from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.postgres_faults import FAULTS
 from sharequeue_http.application.endpoint import Call, Handler
 from sharequeue_http.forms.api import Api
@@ -82,32 +75,20 @@ class ShareStateApi:
             (apis.READ_STATE_SUMMARY, Rule(shard.read_summary)),
         ]
         return [
-            *((api, partial(self._of_group, rule)) for api, rule in rules),
+            *((api, partial(self._answer, rule)) for api, rule in rules),
             (apis.READ_STATE, self.read),
-            (apis.WRITE_STATE_BATCH, self.write_batch),
             (apis.TOPIC_STATE_DELETED, self.topic_deleted),
         ]
 
     async def read(self, call: Call) -> ShareStateResponse:
         request: ShareStateRequest = call.request
-        asked = sum(len(topic.partitions) for topic in request.topics)
-        page_bytes = shard.READ_PAGE_BYTES // max(asked, 1)
+        page_bytes = shard.READ_PAGE_BYTES // max(len(request.states), 1)
 
         def decide(state: KeyState | None, request: PartitionState, topic: Decision | None) -> Decision:
             limit, started = self._coordinator.updates_per_snapshot, self._coordinator.time_line.started
             return shard.read(state, request, topic, limit, self._clock.now_ms(), page_bytes, started)
 
-        return await self._of_group(Rule(decide, leader_epoch=True), call)
-
-    async def write_batch(self, call: Call) -> WriteBatchResponse:
-        request: WriteBatchRequest = call.request
-        answers = await self._run(request.groups, self._write)
-        return WriteBatchResponse(
-            groups=[
-                GroupStateResult(group_id=group.group_id, results=results)
-                for group, results in zip(request.groups, answers, strict=True)
-            ]
-        )
+        return await self._answer(Rule(decide, leader_epoch=True), call)
 
     async def topic_deleted(self, call: Call) -> TopicDeletedResponse:
         request: TopicDeletedRequest = call.request
@@ -120,52 +101,30 @@ class ShareStateApi:
 
     # Requests
 
-    async def _of_group(self, rule: Rule, call: Call) -> ShareStateResponse:
-        """Answer a call of one group. As in Kafka, a request without a group, topics or partitions has no results."""
-        request: ShareStateRequest = call.request
-        empty_partitions = any(not topic.partitions for topic in request.topics) and not rule.creates
-        if not request.group_id or not request.topics or empty_partitions:
-            return ShareStateResponse(results=[])
-        (results,) = await self._run([request], rule)
-        return ShareStateResponse(results=results)
-
-    async def _run(self, groups: Sequence[GroupState | ShareStateRequest], rule: Rule) -> list[list[TopicStateResult]]:
-        """Decide every share-partition of the groups with one commit; each can fail on its own.
+    async def _answer(self, rule: Rule, call: Call) -> ShareStateResponse:
+        """Decide every share-partition of a request with one commit; each can fail on its own.
 
         Raises: ApiError: this instance owns none of them.
         """
-        unreachable = await self._partition_counts.learn([topic for group in groups for topic in group.topics])
+        asked: ShareStateRequest = call.request
+        unreachable = await self._partition_counts.learn(asked.states)
         operations: list[Operation] = []
-        answers: list[list[tuple[str | None, list[PartitionStateResult | None]]]] = []
-        for group in groups:
-            answer = []
-            for topic in group.topics:
-                results: list[PartitionStateResult | None] = []  # None: comes from the commit, in order
-                for request in topic.partitions:
-                    refused = shard.form_fault(
-                        topic.topic_id, request, leader_epoch=rule.leader_epoch, state_epoch=rule.state_epoch
-                    )
-                    if refused is not None or topic.topic_id is None:
-                        results.append(refused.result if refused else None)
-                        continue
-                    key = SharePartitionKey(group.group_id, topic.topic_id, request.partition)
-                    topic_fault = self._partition_counts.fault(topic.topic_id, request.partition, unreachable)
-                    decide = partial(rule.decide, request=request, topic=topic_fault)
-                    operations.append(Operation(key, decide, rule.creates and topic_fault is None))
-                    results.append(None)
-                answer.append((topic.topic_id, results))
-            answers.append(answer)
+        results: list[PartitionStateResult | None] = []  # None: comes from the commit, in order
+        for each in asked.states:
+            _, topic_id, request = each
+            refused = shard.form_fault(request, leader_epoch=rule.leader_epoch, state_epoch=rule.state_epoch)
+            results.append(None if refused is None else refused.result)
+            if refused is None:
+                topic_fault = self._partition_counts.fault(topic_id, request.partition, unreachable)
+                decide = partial(rule.decide, request=request, topic=topic_fault)
+                operations.append(Operation(each.key, decide, rule.creates and topic_fault is None))
         refusal = self._coordinator.refusal(operations)
         if refusal is not None:
             raise refusal
         decided = iter(await self._coordinator.commit(operations) if operations else ())
-        return [
-            [
-                TopicStateResult(
-                    topic_id=topic_id,
-                    partitions=[next(decided) if result is None else result for result in results],
-                )
-                for topic_id, results in answer
+        return ShareStateResponse(
+            results=[
+                SharePartitionResult(group_id, topic_id, next(decided) if result is None else result)
+                for (group_id, topic_id, _), result in zip(asked.states, results, strict=True)
             ]
-            for answer in answers
-        ]
+        )

@@ -73,12 +73,8 @@ def of_damaged(state: KeyState, decision: Decision) -> Decision:
     return fault(decision.result.partition, ApiError, state.damage)
 
 
-def form_fault(
-    topic_id: str | None, request: PartitionState, *, leader_epoch: bool, state_epoch: bool
-) -> Decision | None:
+def form_fault(request: PartitionState, *, leader_epoch: bool, state_epoch: bool) -> Decision | None:
     """Check the form of a request, in Kafka's order. The flags say which epochs the request must have."""
-    if topic_id is None:
-        return fault(request.partition, InvalidRequest, "topic_id must not be null")
     if request.partition < 0:
         return fault(request.partition, InvalidRequest, "partition must not be negative")
     if leader_epoch and (request.leader_epoch is None or request.leader_epoch < 0):
