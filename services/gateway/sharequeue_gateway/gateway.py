@@ -43,7 +43,7 @@ from sharequeue_gateway.delivery.fetching_members import FetchingMembers
 from sharequeue_gateway.delivery.held_records import HeldRecords
 from sharequeue_gateway.delivery.holding import Holder
 from sharequeue_gateway.delivery.repeated_fetches import RepeatedFetches
-from sharequeue_gateway.delivery.waiting import WaitingFetches
+from sharequeue_gateway.delivery.waiting import Event, WaitingFetches
 from sharequeue_gateway.http.access.guard import AccessGuard
 from sharequeue_gateway.http.access.owners import Owners
 from sharequeue_gateway.http.access.watch import KeyWatch
@@ -377,11 +377,11 @@ class Gateway:
         """Leave the generation, answer the waiting fetches and streams, and give the locks to the next leaders. Calls
         that still come are passed on to them for a while."""
         await self.cluster.leave()
-        self.streams.finish()
+        self.streams.end(Event.GATEWAY_STOPS)
         await self.fetches.finish()
         await self.hand_over.finish(self.routing.gateways.have_loaded)
         await self.cluster.drain()
-        self.streams.finish()
+        self.streams.end(Event.GATEWAY_STOPS)
         await self.fetches.finish()
 
     async def close(self) -> None:

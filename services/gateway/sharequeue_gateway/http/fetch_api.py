@@ -141,7 +141,9 @@ class FetchApi:
             return await self.fetch_here(call)
         with contextlib.closing(self._new(call)) as waiting:
             answer = await waiting.while_open(
-                self.routing.gateways.fetch_in_session(home, group_id, request, call.caller.principal)
+                self.routing.gateways.in_session(
+                    home, apis.FETCH_IN_SESSION, group_id, request, call.caller.principal, _wait_ms(request) / 1000
+                )
             )
         if waiting.refusal is not None:
             waiting.refusal.definite = not request.acknowledgements
@@ -221,7 +223,7 @@ class FetchApi:
             request.fetch_id,
             followed=[name for name in request.topics or () if name not in call.refused],
             left=[entry.topic for entry in request.forgotten_topics],
-            held_back_ms=min(_or(request.max_wait_ms, DEFAULT_MAX_WAIT_MS), MAX_WAIT_MS),
+            held_back_ms=_wait_ms(request),
             principal=call.caller.principal,
         )
 
@@ -328,8 +330,8 @@ class FetchApi:
                     metrics.FAILED_SHARE_FETCHES[name].value += 1
 
 
-def _or(value: int | None, default: int) -> int:
-    return default if value is None else value
+def _wait_ms(request: FetchRequest) -> int:
+    return DEFAULT_MAX_WAIT_MS if request.max_wait_ms is None else min(request.max_wait_ms, MAX_WAIT_MS)
 
 
 def _check_flags(request: FetchRequest) -> None:

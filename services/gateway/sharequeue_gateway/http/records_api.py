@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sharequeue.protocol import apis
 from sharequeue.protocol.errors import BY_CODE, checked_group_id
 from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
@@ -51,8 +52,9 @@ class RecordsApi:
         if request.share_session_epoch is not None:
             home = self._routing.home_elsewhere(group_id, request.member_id)
             if home is not None:
-                principal = call.caller.principal
-                return await self._routing.gateways.acknowledge_in_session(home, group_id, request, principal)
+                return await self._routing.gateways.in_session(
+                    home, apis.ACKNOWLEDGE_IN_SESSION, group_id, request, call.caller.principal
+                )
             return await self.acknowledge_here(call)
         wanted = LeaderAcknowledgeRequest(
             member_id=request.member_id, acknowledgements=request.acknowledgements, atomic=request.atomic

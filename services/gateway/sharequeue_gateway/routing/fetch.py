@@ -8,14 +8,14 @@ one or another, it gets the whole fetch and waits there.
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from msgspec import structs
 
 from sharequeue.clock import Clock
-from sharequeue.protocol.messages.leaders import Asked, LeaderFetchRequest
+from sharequeue.protocol.messages.leaders import ENDED, TOO_FEW, Asked, LeaderFetchRequest
 from sharequeue.protocol.types import MAX_WAIT_MS
 from sharequeue.repeats import FETCH_MOVED, REPEATED_FETCH, WOKEN_IN_VAIN, Tries
 from sharequeue_gateway.cluster.generation import Node
@@ -113,8 +113,7 @@ class RoutedFetch:
         last_look, waits = False, self._remaining_ms(asked) > 0
         pause_s = 0.0
         while True:
-            mine, others = self._routing.split(asked.group_id, partitions)
-            leaders: dict[Node, Partitions] = {self._routing.cluster.me: mine, **others} if mine else {**others}
+            leaders = self._routing.split(asked.group_id, partitions)
             sole = len(leaders) == 1
             if sole:
                 found = await self._look(waiting, asked, leaders, wait=True, last=last_look)
@@ -140,7 +139,7 @@ class RoutedFetch:
                     return found
                 last_look = True
                 continue
-            called = await self._wait(waiting, asked, mine, others) or (self._routing.cluster.me,)
+            called = await self._wait(waiting, asked, leaders) or (self._routing.cluster.me,)
             last_look = self._remaining_ms(asked) == 0
             if last_look or self._clock.now_ms() - asked_at_ms > AT_ONCE_MS:
                 pause_s = 0.0
@@ -164,7 +163,7 @@ class RoutedFetch:
         self,
         group_id: str,
         partitions: Partitions,
-        leaders: dict[Node, Partitions],
+        leaders: Mapping[Node, Partitions],
         turn: int,
         called: Sequence[Node],
     ) -> dict[Node, Partitions]:
@@ -177,7 +176,7 @@ class RoutedFetch:
         waiting: WaitingFetch,
         asked: Asked,
         partitions: Partitions,
-        leaders: dict[Node, Partitions],
+        leaders: Mapping[Node, Partitions],
         turn: int,
         called: Sequence[Node],
         *,
@@ -190,9 +189,7 @@ class RoutedFetch:
             return await self._look(waiting, asked, leaders, wait=False, last=last)
         found, asked = Fetched(), structs.replace(asked, levels=None)
         for some in by_level(partitions, lambda place: levels[place[0].topic_id]):
-            mine, others = self._routing.split(asked.group_id, some)
-            leaders = {self._routing.cluster.me: mine, **others} if mine else {**others}
-            in_turn = self._in_turn(asked.group_id, some, leaders, turn, called)
+            in_turn = self._in_turn(asked.group_id, some, self._routing.split(asked.group_id, some), turn, called)
             here = await self._look(waiting, asked, in_turn, wait=False, last=last)
             found = structs.replace(here, faults=[*found.faults, *here.faults])
             if here.has_records or waiting.over:
@@ -203,7 +200,7 @@ class RoutedFetch:
         self,
         waiting: WaitingFetch,
         asked: Asked,
-        leaders: dict[Node, Partitions],
+        leaders: Mapping[Node, Partitions],
         *,
         wait: bool,
         last: bool,
@@ -272,10 +269,11 @@ class RoutedFetch:
             if waiting.life is Life.STOPPING and asked.fetch_id is not None:  # the leader may hold records for it
                 raise RequestTimedOut("this gateway stops; repeat the fetch with its fetch_id at another one")
             return found  # the client is gone: the leader loses its caller, and gives the records back
-        waiting.too_few = answer.too_few
-        if answer.ended:
+        body, headers = answer
+        waiting.too_few = tuple(map(int, headers.get(TOO_FEW, "").split()))
+        if ENDED in headers:
             waiting.on(Event.GROUP_RESET)
-        return found.with_answer(node, decoded(answer.body))
+        return found.with_answer(node, decoded(body))
 
     async def _repeat(self, waiting: WaitingFetch, asked: Asked, partitions: Partitions) -> Fetched:
         """The records that an earlier fetch of the same id still holds, at any leader.
@@ -291,11 +289,10 @@ class RoutedFetch:
             if found.has_records or waiting.over or not await tries.pause():
                 return found
 
-    async def _wait(
-        self, waiting: WaitingFetch, asked: Asked, mine: Partitions, others: dict[Node, list[tuple[KnownTopic, int]]]
-    ) -> list[Node]:
+    async def _wait(self, waiting: WaitingFetch, asked: Asked, leaders: Mapping[Node, Partitions]) -> list[Node]:
         """Wait at all leaders until one may have records. Returns: the other gateways that called."""
         called: list[Node] = []
+        me = self._routing.cluster.me
         seconds = self._remaining_ms(asked) / 1000
 
         async def wait_at(node: Node, partitions: Partitions) -> None:
@@ -308,9 +305,9 @@ class RoutedFetch:
                 await FETCH_MOVED.pause()
             waiting.wake()
 
-        tasks = [asyncio.create_task(wait_at(node, partitions)) for node, partitions in others.items()]
+        tasks = [asyncio.create_task(wait_at(node, some)) for node, some in leaders.items() if node != me]
         try:
-            leds = await self._fetcher.delayed.wait(waiting, asked.group_id, mine, seconds)
+            leds = await self._fetcher.delayed.wait(waiting, asked.group_id, leaders.get(me, ()), seconds)
         finally:
             for task in tasks:
                 task.cancel()

@@ -17,11 +17,7 @@ from sharequeue_gateway.share_partition.stream_window import SentRange
 from sharequeue_http.forms.errors import ApiError
 
 _entry: Final = msgspec.json.Decoder(AcquiredEntry)
-_answer: Final = msgspec.json.Decoder(LeaderFetchResponse)
-
-
-def decoded(body: bytes) -> LeaderFetchResponse:
-    return _answer.decode(body)
+decoded: Final = msgspec.json.Decoder(LeaderFetchResponse).decode
 
 
 class Fetched(msgspec.Struct, frozen=True):

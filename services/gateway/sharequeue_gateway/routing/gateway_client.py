@@ -8,14 +8,14 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.messages import leaders as messages
 from sharequeue.protocol.messages.in_flight import InFlightQuery, ListInFlightResponse
-from sharequeue.protocol.messages.records import AcknowledgeRequest, FetchRequest, TopicPartitions
-from sharequeue.protocol.types import DEFAULT_MAX_WAIT_MS, MAX_WAIT_MS, LeftLocks, SharePartitionKey
+from sharequeue.protocol.messages.records import TopicPartitions
+from sharequeue.protocol.types import LeftLocks, SharePartitionKey
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Partitions
@@ -44,23 +44,6 @@ def by_topic(partitions: Partitions) -> list[TopicPartitions]:
     return [TopicPartitions(topic=name, partitions=indexes) for name, indexes in named.items()]
 
 
-def _of(principal: str) -> Mapping[str, str] | None:
-    return {messages.PRINCIPAL: quote(principal, safe="")} if principal else None
-
-
-def _relayed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
-    failed = headers.get("acknowledge-failed")
-    return (JSON,) if failed is None else (JSON, (b"acknowledge-failed", failed.encode()))
-
-
-class LeaderAnswer(NamedTuple):
-    """A leader's answer. `ended`: the group was reset or deleted. `too_few`: as of `WaitingFetch`."""
-
-    body: bytes
-    ended: bool = False
-    too_few: tuple[int, ...] = ()
-
-
 class GatewayClient:
     """Calls other gateways of the cluster."""
 
@@ -86,28 +69,25 @@ class GatewayClient:
         client = self._cluster.client(node)
         return await client.call(api, request, path={"group": group_id}, deadline_s=deadline_s, retry=False)
 
-    async def fetch_in_session(self, node: Node, group_id: str, request: FetchRequest, principal: str) -> Answer:
-        """`principal`: the client's; empty if this gateway asks for no keys."""
-        wait_s = (DEFAULT_MAX_WAIT_MS if request.max_wait_ms is None else min(request.max_wait_ms, MAX_WAIT_MS)) / 1000
-        body, headers = await self._relay(node, apis.FETCH_IN_SESSION, group_id, request, wait_s, _of(principal))
-        return Answer(body, headers=_relayed(headers))
-
-    async def acknowledge_in_session(
-        self, node: Node, group_id: str, request: AcknowledgeRequest, principal: str
+    async def in_session(
+        self, node: Node, api: Api, group_id: str, request: Any, principal: str, wait_s: float = 0.0
     ) -> Answer:
-        body, headers = await self._relay(node, apis.ACKNOWLEDGE_IN_SESSION, group_id, request, 0, _of(principal))
-        return Answer(body, headers=_relayed(headers))
+        """The answer to a client's call in a share session that this gateway keeps. `principal`: the client's; empty if
+        it needs no key."""
+        caller = {messages.PRINCIPAL: quote(principal, safe="")} if principal else None
+        body, headers = await self._relay(node, api, group_id, request, wait_s, caller)
+        failed = headers.get("acknowledge-failed")
+        return Answer(body, headers=(JSON,) if failed is None else (JSON, (b"acknowledge-failed", failed.encode())))
 
     async def release(self, node: Node, group_id: str, member_id: str, partitions: Partitions) -> None:
         request = messages.ReleaseMemberRequest(member_id=member_id, topic_partitions=by_topic(partitions))
         await self._cluster.client(node).call(apis.RELEASE_AT_LEADER, request, path={"group": group_id})
 
-    async def fetch(self, node: Node, group_id: str, request: messages.LeaderFetchRequest) -> LeaderAnswer:
-        """Returns: a LeaderFetchResponse."""
-        wait_s = request.asked.wait_ms / 1000
-        body, headers = await self._relay(node, apis.FETCH_FROM_LEADER, group_id, request, wait_s)
-        too_few = tuple(map(int, headers.get(messages.TOO_FEW, "").split()))
-        return LeaderAnswer(body, messages.ENDED in headers, too_few)
+    async def fetch(
+        self, node: Node, group_id: str, request: messages.LeaderFetchRequest
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """Returns: a LeaderFetchResponse, and the headers of the answer."""
+        return await self._relay(node, apis.FETCH_FROM_LEADER, group_id, request, request.asked.wait_ms / 1000)
 
     async def await_records(self, node: Node, group_id: str, partitions: Partitions, seconds: float) -> bool:
         """Wait until there may be records, or the time is over. Returns: whether the group was reset or deleted."""

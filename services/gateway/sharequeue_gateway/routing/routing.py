@@ -31,19 +31,12 @@ class Routing:
         self.cluster = cluster
         self.gateways = GatewayClient(cluster)
 
-    def split(
-        self, group_id: str, partitions: Partitions
-    ) -> tuple[Partitions, dict[Node, list[tuple[KnownTopic, int]]]]:
-        """Returns: the partitions that this gateway leads, and those of each other gateway."""
-        mine: list[tuple[KnownTopic, int]] = []
-        others: dict[Node, list[tuple[KnownTopic, int]]] = {}
+    def split(self, group_id: str, partitions: Partitions) -> dict[Node, list[tuple[KnownTopic, int]]]:
+        """Partitions by the gateway that leads them."""
+        led: dict[Node, list[tuple[KnownTopic, int]]] = {}
         for topic, partition in partitions:
-            leader = self.cluster.leader_of(SharePartitionKey(group_id, topic.topic_id, partition))
-            if leader == self.cluster.me:
-                mine.append((topic, partition))
-            else:
-                others.setdefault(leader, []).append((topic, partition))
-        return mine, others
+            led.setdefault(self.leader_of(group_id, topic, partition), []).append((topic, partition))
+        return led
 
     def leads_these(self, group_id: str, partitions: Iterable[tuple[KnownTopic | None, int]]) -> bool:
         """Tell whether this gateway leads these partitions, which are few and of known topics."""

@@ -133,25 +133,20 @@ class Sessions:
 
     async def release(self, session: OpenSession) -> None:
         """Release the records that the member of a closed session holds in its partitions, at all leaders."""
-        mine: list[tuple[KnownTopic, int]] = []
-        others: dict[Node, list[tuple[KnownTopic, int]]] = {}
+        led: dict[Node, list[tuple[KnownTopic, int]]] = {}
         slices = Slices()
         partitions = tuple(session.session.partitions)
         for start in range(0, len(partitions), SPLIT_AT_ONCE):
             if slices.over():
                 await slices.pause()
-            here, elsewhere = self._routing.split(
-                session.group_id,
-                [
-                    (topic, partition)
-                    for topic_id, partition in partitions[start : start + SPLIT_AT_ONCE]
-                    if (topic := self._metadata.known_topic_id(topic_id)) is not None
-                ],
-            )
-            mine += here
-            for node, led_there in elsewhere.items():
-                others.setdefault(node, []).extend(led_there)
-        await self.release_here(session.group_id, session.member_id, mine)
+            some = [
+                (topic, partition)
+                for topic_id, partition in partitions[start : start + SPLIT_AT_ONCE]
+                if (topic := self._metadata.known_topic_id(topic_id)) is not None
+            ]
+            for node, led_there in self._routing.split(session.group_id, some).items():
+                led.setdefault(node, []).extend(led_there)
+        await self.release_here(session.group_id, session.member_id, led.pop(self._routing.cluster.me, ()))
 
         async def release(node: Node, led_there: Partitions) -> None:
             try:
@@ -159,7 +154,7 @@ class Sessions:
             except ApiError as error:
                 log.info("the records of a closed session stay held", extra=fields(cause=error.detail))
 
-        await asyncio.gather(*(release(node, led_there) for node, led_there in others.items()))
+        await asyncio.gather(*(release(node, led_there) for node, led_there in led.items()))
 
     async def release_here(self, group_id: str, member_id: str, partitions: Partitions) -> None:
         """Release the records that a member holds in partitions that this gateway leads."""

@@ -207,19 +207,12 @@ class Streams:
 
     # The group, the gateway, time
 
-    def end(self, group_id: str) -> None:
-        """The state of the group is being replaced: its streams end, and nothing is released."""
-        for stream in [stream for stream in self._streams.values() if stream.group_id == group_id]:
+    def end(self, event: Event, group_id: str | None = None) -> None:
+        """End all streams, because this gateway stops; or those of a group whose state is being replaced. Nothing is
+        released."""
+        for stream in [each for each in self._streams.values() if group_id in (None, each.group_id)]:
             if stream.waiting is not None:
-                stream.waiting.on(Event.GROUP_RESET)
-            else:
-                self._forget(stream)
-
-    def finish(self) -> None:
-        """End every stream, because this gateway stops."""
-        for stream in list(self._streams.values()):
-            if stream.waiting is not None:
-                stream.waiting.on(Event.GATEWAY_STOPS)
+                stream.waiting.on(event)
             else:
                 self._forget(stream)
 

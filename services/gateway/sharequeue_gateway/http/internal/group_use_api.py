@@ -24,7 +24,7 @@ from sharequeue.slices import Slices
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic, Metadata
 from sharequeue_gateway.delivery.fetching_members import FetchingMembers
-from sharequeue_gateway.delivery.waiting import WaitingFetches
+from sharequeue_gateway.delivery.waiting import Event, WaitingFetches
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.locks.lock_store import LockStore
@@ -73,7 +73,7 @@ class GroupUse:
         group_id = call.path["group"]
         if request.end:
             self._sessions.end(group_id)
-            self._streams.end(group_id)
+            self._streams.end(Event.GROUP_RESET, group_id)
             self._fetches.end(group_id)
         self._leader.group_reset(group_id, request.topic_ids, end=request.end)
         if request.topic_ids is None:  # the group is deleted

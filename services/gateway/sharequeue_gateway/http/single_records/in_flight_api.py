@@ -60,8 +60,9 @@ class InFlightApi:
     async def list_of(self, group_id: str, query: messages.InFlightQuery) -> messages.ListInFlightResponse:
         await self._commits.applied()
         wanted, more = await self._wanted(group_id, query)
-        mine, others = self._routing.split(group_id, wanted)
-        answers = await asyncio.gather(*(self._routing.gateways.in_flight(node, group_id, query) for node in others))
+        led = self._routing.split(group_id, wanted)
+        mine = led.pop(self._routing.cluster.me, ())
+        answers = await asyncio.gather(*(self._routing.gateways.in_flight(node, group_id, query) for node in led))
         return _page([await self._list(group_id, mine, query), *answers], wanted, more, query.page_size, self._tokens)
 
     async def in_flight_at_leader(self, call: Call) -> messages.ListInFlightResponse:
@@ -69,7 +70,7 @@ class InFlightApi:
         query: messages.InFlightQuery = call.request
         group_id = call.path["group"]
         wanted, _ = await self._wanted(group_id, query)
-        mine, _ = self._routing.split(group_id, wanted)
+        mine = self._routing.split(group_id, wanted).get(self._routing.cluster.me, ())
         return await self._list(group_id, mine, query)
 
     async def _wanted(self, group_id: str, query: messages.InFlightQuery) -> tuple[list[tuple[KnownTopic, int]], bool]:
