@@ -16,7 +16,7 @@ REGISTER_GATEWAY = _repeatable(
     "registerGateway",
     "POST /v1/cluster/gateways",
     "Register a gateway that starts; answers a leader epoch above all earlier ones.",
-    request=messages.RegisterGatewayRequest,
+    request=messages.Gateway,
     response=messages.RegisterGatewayResponse,
 )
 RENEW_GATEWAY = _repeatable(

@@ -38,7 +38,7 @@ CLIENT_HOST: Final = "sharequeue-client-host"
 """Headers of a heartbeat that a gateway passes on: the client's id, percent-encoded, and its address."""
 
 
-class Gateway(Struct, frozen=True, kw_only=True):
+class Gateway(Struct, frozen=True, order=True):
     """A gateway, and the address at which the other services reach it."""
 
     node_id: str
@@ -56,13 +56,6 @@ class GatewayGeneration(Struct, frozen=True, kw_only=True):
     gateways: list[Gateway]
 
 
-class RegisterGatewayRequest(Request):
-    """A gateway starts. The other services reach it at `url`."""
-
-    node_id: str
-    url: str
-
-
 class RegisterGatewayResponse(Response):
     """`leader_epoch` is above all earlier ones. A gateway that does not renew its lease within `lease_ms` loses it."""
 
@@ -75,8 +68,7 @@ class RenewGatewayRequest(Request):
     """A gateway is alive. `leaving`: it stops, and leads nothing from now on. `generation`: the one that it knows. If
     that is above the stored one, PostgreSQL went back."""
 
-    node_id: str
-    url: str
+    gateway: Gateway
     generation: int = 0
     leaving: bool = False
 

@@ -50,12 +50,11 @@ class MetadataApi:
     # Gateways
 
     async def register_gateway(self, call: Call) -> messages.RegisterGatewayResponse:
-        request: messages.RegisterGatewayRequest = call.request
-        return await self._gateways.register(_gateway_of(request))
+        return await self._gateways.register(call.request)
 
     async def renew_gateway(self, call: Call) -> messages.RenewGatewayResponse:
         request: messages.RenewGatewayRequest = call.request
-        return await self._gateways.renew(_gateway_of(request), leaving=request.leaving, known=request.generation)
+        return await self._gateways.renew(request.gateway, leaving=request.leaving, known=request.generation)
 
     async def next_leader_epoch(self, call: Call) -> messages.LeaderEpochResponse:
         request: messages.NextLeaderEpochRequest = call.request
@@ -108,7 +107,3 @@ class MetadataApi:
             if room is not None:
                 room -= len(taken)
         return wanted, more
-
-
-def _gateway_of(request: messages.RegisterGatewayRequest | messages.RenewGatewayRequest) -> messages.Gateway:
-    return messages.Gateway(node_id=request.node_id, url=request.url)

@@ -164,10 +164,9 @@ class Cluster:
         Raises: NameTaken: a gateway that lives at another address has this node id.
         """
         asked_s = time.monotonic()
-        request = messages.RegisterGatewayRequest(node_id=self.me.node_id, url=self.me.url)
         try:
             response: messages.RegisterGatewayResponse = await self._coordinator.call(
-                apis.REGISTER_GATEWAY, request, key=CLUSTER
+                apis.REGISTER_GATEWAY, self.me, key=CLUSTER
             )
         except InvalidRequest as error:
             raise NameTaken(error.detail) from error
@@ -255,9 +254,7 @@ class Cluster:
         async with self._renewing:  # one at a time: an earlier renewal that arrives late would undo `leave`
             asked_s = time.monotonic()
             known = self.generation.number
-            request = messages.RenewGatewayRequest(
-                node_id=self.me.node_id, url=self.me.url, leaving=self.leaving, generation=known
-            )
+            request = messages.RenewGatewayRequest(gateway=self.me, leaving=self.leaving, generation=known)
             response: messages.RenewGatewayResponse = await self._coordinator.call(
                 apis.RENEW_GATEWAY, request, key=CLUSTER, deadline_s=self._lease_s / 2, retry=False
             )
@@ -282,12 +279,7 @@ class Cluster:
         if self._events is not None:  # a task of its own: a hand-over may take longer than a lease
             missed = learned.previous != known.number
             background.start(self._hand_overs, self._hand_over(self._events, missed=missed))
-        for node in known.nodes:
-            if node not in self.generation.nodes and node != self.me:
-                background.start(self._giving_up, self._give_up(node))
-        live = {node.url for node in (*known.nodes, *self.generation.nodes)}
-        for url in [url for url in self._clients if url not in live]:
-            await self._clients.pop(url).close()
+        background.start(self._giving_up, self._give_up())
 
     def _note_former(self, former: Generation) -> None:
         self._former, self._former_until_s = former, time.monotonic() + FORMER_LEADS_S + self._drain_s
@@ -299,14 +291,12 @@ class Cluster:
         except Exception:
             log.exception("handing over to other gateways failed")
 
-    async def _give_up(self, node: Node) -> None:
-        """End the calls to a gateway that left the generation: it may be paused, and other gateways lead now."""
+    async def _give_up(self) -> None:
+        """End the calls to gateways that left the generation: they may be paused, and other gateways lead now."""
         await asyncio.sleep(GIVE_UP_S)
-        if all(node.url != live.url for live in self.generation.nodes):
-            client = self._clients.pop(node.url, None)
-            if client is not None:
-                await client.close()
+        live = {node.url for node in self.generation.nodes}
+        for url in [url for url in self._clients if url not in live]:
+            await self._clients.pop(url).close()
 
     def _generation_of(self, learned: messages.GatewayGeneration) -> Generation:
-        nodes = tuple(Node(gateway.node_id, gateway.url) for gateway in learned.gateways)
-        return Generation(learned.number, nodes or (self.me,))
+        return Generation(learned.number, tuple(learned.gateways) or (self.me,))

@@ -12,18 +12,14 @@ Rendezvous hashing: the node with the highest hash(node, share-partition) leads.
 """
 
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
+from sharequeue.protocol.messages.cluster import Gateway
 from sharequeue.protocol.types import SharePartitionKey
 
 MAX_REMEMBERED: Final = 200_000
-
-
-class Node(NamedTuple):
-    """A gateway. `url`: where the other gateways reach it."""
-
-    node_id: str
-    url: str
+Node = Gateway
+"""A gateway, among those that may lead."""
 
 
 class Generation:

@@ -130,7 +130,9 @@ class RoutedAppends:
 
     def _avoid(self, node: Node, error: ApiError) -> None:
         if time.monotonic() >= self._avoided_until.get(node, 0.0):
-            log.info("another gateway appends nothing for this one", extra=fields(node=node, cause=error.detail))
+            log.info(
+                "another gateway appends nothing for this one", extra=fields(node_id=node.node_id, cause=error.detail)
+            )
         self._avoided_until[node] = time.monotonic() + AVOIDED_S
 
     async def append_here(self, request: AppendHereRequest) -> AppendHereResponse:
