@@ -6,7 +6,7 @@ import json
 from contextlib import closing
 
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.leaders import YieldRequest
+from sharequeue.protocol.messages.leaders import SharePartitions
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.stack.stack import Stack
 from sharequeue_http.calling.caller import Client
@@ -20,7 +20,7 @@ def unload(stack: Stack, key: SharePartitionKey) -> None:
     async def call() -> None:
         client = Client(stack.url, cluster_token=token)
         try:
-            await client.call(apis.YIELD_SHARE_PARTITIONS, YieldRequest(share_partitions=[key]))
+            await client.call(apis.YIELD_SHARE_PARTITIONS, SharePartitions(share_partitions=[key]))
         finally:
             await client.close()
 

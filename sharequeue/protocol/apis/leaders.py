@@ -86,8 +86,8 @@ HOLD_AT_LEADER = _repeatable(
 TRANSACTION_ENDED = _repeatable(
     "transactionEnded",
     "POST /v1/led/transactions/{transaction}/ended",
-    "Settle or let go the records here that wait for a transaction.",
-    request=messages.TransactionEndedRequest,
+    "Settle or let go the records here that wait for a transaction, which has ended: the log says how.",
+    request=messages.SharePartitions,
     response=Empty,
 )
 AWAIT_RECORDS = Api(
@@ -139,7 +139,7 @@ YIELD_SHARE_PARTITIONS = _repeatable(
     "yieldSharePartitions",
     "POST /v1/leader/yield",
     "Finish the writes under way of these share-partitions, unload them, and answer the acquisition locks.",
-    request=messages.YieldRequest,
+    request=messages.SharePartitions,
     response=messages.YieldResponse,
 )
 FETCH_IN_SESSION = Api(

@@ -198,14 +198,8 @@ class ReleaseMemberRequest(Request):
     topic_partitions: list[TopicPartitions]
 
 
-class TransactionEndedRequest(Request):
-    """A transaction has ended on which records of these share-partitions waited: the log says how."""
-
-    share_partitions: list[SharePartitionKey]
-
-
-class YieldRequest(Request):
-    """Another gateway is about to lead these share-partitions: finish the writes under way and unload them."""
+class SharePartitions(Request):
+    """The share-partitions that a call is about."""
 
     share_partitions: list[SharePartitionKey]
 

@@ -101,7 +101,7 @@ class GatewayClient:
         return body
 
     async def transaction_ended(self, node: Node, transaction_id: str, keys: Sequence[SharePartitionKey]) -> None:
-        request = messages.TransactionEndedRequest(share_partitions=list(keys))
+        request = messages.SharePartitions(share_partitions=list(keys))
         await self._cluster.client(node).call(
             apis.TRANSACTION_ENDED, request, path={"transaction": transaction_id}, deadline_s=ANSWER_S, retry=False
         )
@@ -145,9 +145,7 @@ class GatewayClient:
             named = [TopicPartitions(topic=name, partitions=partitions) for name, partitions in topics.items()]
             request = messages.AwaitRecordsRequest(topic_partitions=named, max_wait_ms=0)
             with contextlib.suppress(ApiError):  # that gateway may not know the new generation yet
-                await self._cluster.client(node).relay(
-                    apis.AWAIT_RECORDS, request, path={"group": group_id}, deadline_s=YIELD_S, retry=False
-                )
+                await self.call(node, apis.AWAIT_RECORDS, group_id, request, YIELD_S)
 
         await asyncio.gather(*(load(*place, topics) for place, topics in wanted.items()))
 
@@ -160,14 +158,10 @@ class GatewayClient:
 
     async def _take(self, node: Node, keys: Sequence[SharePartitionKey]) -> list[tuple[SharePartitionKey, LeftLocks]]:
         deadline_s = YIELD_S if node in self._cluster.generation.nodes else GONE_YIELD_S
-        try:
-            answer: messages.YieldResponse = await self._cluster.client(node).call(
-                apis.YIELD_SHARE_PARTITIONS,
-                messages.YieldRequest(share_partitions=list(keys)),
-                deadline_s=deadline_s,
-                retry=False,
-            )
-        except ApiError:
+        request = messages.SharePartitions(share_partitions=list(keys))
+        answer: messages.YieldResponse | None
+        answer = await self._cluster.asked(node, apis.YIELD_SHARE_PARTITIONS, request, deadline_s)
+        if answer is None:
             self._cluster.gone(node)
             return []
         return answer.held

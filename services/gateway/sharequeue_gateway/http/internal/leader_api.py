@@ -136,11 +136,11 @@ class LeaderApi:
         return await self.holder.hold(call.path["group"], call.request)
 
     async def transaction_ended(self, call: Call) -> Empty:
-        request: messages.TransactionEndedRequest = call.request
+        request: messages.SharePartitions = call.request
         await self.pending.ended(call.path["transaction"], request.share_partitions)
         return Empty()
 
     async def yield_share_partitions(self, call: Call) -> messages.YieldResponse:
-        request: messages.YieldRequest = call.request
+        request: messages.SharePartitions = call.request
         led = await self.hand_over.yield_to_next(request.share_partitions)
         return messages.YieldResponse(held=[(each.key, each.machine.left_locks()) for each in led])
