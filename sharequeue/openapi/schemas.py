@@ -42,7 +42,7 @@ class Schemas:
             if "$ref" in schema:
                 self._references[repr(part)] = schema
             else:
-                self.components[schema["title"]] = self._portable(schema)
+                self.components[schema["title"]] = self.part(schema)
                 self._references[repr(part)] = {"$ref": REFERENCE.format(name=schema["title"])}
 
     def reference(self, kind: Any) -> dict[str, Any]:
@@ -69,11 +69,6 @@ class Schemas:
                 "schema": self.part(plain),
             }
 
-    def part(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """A schema that stands in another one, as all dialects and generators know it."""
-        portable: dict[str, Any] = self._portable(schema)
-        return portable
-
     def _component(self, schema: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
         component = dict(schema)
         if "description" in component:
@@ -88,20 +83,20 @@ class Schemas:
                 )
                 for name, field in component["properties"].items()
             }
-        portable: dict[str, Any] = self._portable(component, top=True)
+        portable: dict[str, Any] = self.part(component, top=True)
         return portable
 
-    def _portable(self, part: Any, top: bool = False) -> Any:
-        """Write a schema as all dialects and generators know it. `top`: it is a component itself."""
-        if isinstance(part, list):
-            return [self._portable(item) for item in part]
-        if not isinstance(part, dict):
-            return part
+    def part(self, schema: Any, top: bool = False) -> Any:
+        """A schema, or a part of one, as all dialects and generators know it. `top`: it is a component itself."""
+        if isinstance(schema, list):
+            return [self.part(item) for item in schema]
+        if not isinstance(schema, dict):
+            return schema
         portable = {
-            name: _pattern(value) if name == "pattern" and isinstance(value, str) else self._portable(value)
-            for name, value in part.items()
+            name: _pattern(value) if name == "pattern" and isinstance(value, str) else self.part(value)
+            for name, value in schema.items()
         }
-        if isinstance(part.get("enum"), list):
+        if isinstance(schema.get("enum"), list):
             portable = {"type": "string", **portable}
         if portable.get("type") == "integer" and portable.get("format") in _RANGES:
             low, high = _RANGES[portable["format"]]

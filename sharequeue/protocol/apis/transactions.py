@@ -20,16 +20,21 @@ def _topics_settled(_: Mapping[str, str], request: messages.CommitTransactionReq
     return {each.topic for member in request.acknowledgements for each in member.acknowledgements} if request else ()
 
 
-_END_ERRORS = (
-    "INVALID_TXN_STATE",
-    "CONCURRENT_TRANSACTIONS",
-    "PRODUCER_FENCED",
-    "TRANSACTIONAL_ID_NOT_FOUND",
-    "THROTTLING_QUOTA_EXCEEDED",
-    "REQUEST_TIMED_OUT",
-)
-
 _call = partial(Api, tag="Transactions", needs=capabilities.always(capabilities.Capability.TRANSACTIONS))
+_ends = partial(
+    _call,
+    request=messages.EndTransactionRequest,
+    response=messages.EndedTransaction,
+    errors=(
+        "INVALID_TXN_STATE",
+        "CONCURRENT_TRANSACTIONS",
+        "PRODUCER_FENCED",
+        "TRANSACTIONAL_ID_NOT_FOUND",
+        "THROTTLING_QUOTA_EXCEEDED",
+        "REQUEST_TIMED_OUT",
+    ),
+    idempotent=True,
+)
 BEGIN_TRANSACTION = _call(
     "beginTransaction",
     "POST /v1/transactions",
@@ -51,40 +56,29 @@ BEGIN_TRANSACTION = _call(
     ),
     access=Access((_NAMED,)),
 )
-COMMIT_TRANSACTION = _call(
+COMMIT_TRANSACTION = _ends(
     "commitTransaction",
     "POST /v1/transactions/{transaction}/commit",
     "Commit a transaction: all of its records become visible.",
     description="A repeat is answered the same for at least 25 hours. If the transaction was aborted, the answer is a "
     "Problem that says by whom. After an answer with `definite` false, or none, repeat the request to get the outcome.",
     request=messages.CommitTransactionRequest,
-    response=messages.EndedTransaction,
-    errors=_END_ERRORS,
-    idempotent=True,
     check_body=bounds.check_values,
     large=True,
     access=Access((_GROUPS_SETTLED, topics("READ", _topics_settled)), goes_on=always),
 )
-ABORT_TRANSACTION = _call(
+ABORT_TRANSACTION = _ends(
     "abortTransaction",
     "POST /v1/transactions/{transaction}/abort",
     "Abort a transaction: none of its records become visible to readers of committed records.",
     description="A repeat is answered the same for at least 25 hours.",
-    request=messages.EndTransactionRequest,
-    response=messages.EndedTransaction,
-    errors=_END_ERRORS,
-    idempotent=True,
     access=Access(goes_on=always),
 )
-TERMINATE_TRANSACTION = _call(
+TERMINATE_TRANSACTION = _ends(
     "terminateTransaction",
     "POST /v1/transactions/{transaction}/terminate",
     "Abort a transaction as an operator: one that holds back the readers of committed records.",
     description="The next call of its client is refused. Kafka has `kafka-transactions.sh abort` for this.",
-    request=messages.EndTransactionRequest,
-    response=messages.EndedTransaction,
-    errors=_END_ERRORS,
-    idempotent=True,
     access=Access((cluster("ALTER"),), audited=always),
 )
 LIST_TRANSACTIONS = _call(

@@ -52,18 +52,6 @@ class ScheduleRequest(Request):
     its record is due, and no longer than until that is cancelled, or `until_group` has finished it."""
 
 
-class ScheduledRecord(Response):
-    """A record that waits for its time."""
-
-    schedule_id: fields.Uuid
-    """Names the record until it enters the log. Cancel it by this id."""
-    partition: fields.PartitionIndex
-    """The partition that the record will enter. It is chosen now, and stays if the topic gets more partitions."""
-    deliver_at_ms: fields.TimestampMs
-    """When the record enters the log, in milliseconds since the epoch by PostgreSQL's clock: not before, and as a rule
-    less than half a second later."""
-
-
 class ScheduleOutcome(Response):
     """A record that waits for its time; with `duplicate`, the first record with the key."""
 
@@ -94,9 +82,16 @@ class ListScheduledQuery(Request):
     page_token: fields.PageToken | None = None
 
 
-class ScheduledListing(ScheduledRecord):
+class ScheduledListing(Response):
     """A record in a list of those that wait for their time."""
 
+    schedule_id: fields.Uuid
+    """Names the record until it enters the log. Cancel it by this id."""
+    partition: fields.PartitionIndex
+    """The partition that the record will enter. It is chosen now, and stays if the topic gets more partitions."""
+    deliver_at_ms: fields.TimestampMs
+    """When the record enters the log, in milliseconds since the epoch by PostgreSQL's clock: not before, and as a rule
+    less than half a second later."""
     bytes: Int32
     """The size of the record as JSON, without its offset and timestamp."""
     key: str | None = None
