@@ -158,7 +158,6 @@ class Streams:
     # The member does not come back
 
     def _resume_ended(self, stream: Stream, due_s: float) -> None:
-        stream.timer = None
         self._forget(stream)
         if asyncio.get_running_loop().time() - due_s < LATE_S:
             start(self._tasks, self._release(stream))
