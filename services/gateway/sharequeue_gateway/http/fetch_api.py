@@ -39,7 +39,8 @@ from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.fetch import RoutedFetch
 from sharequeue_gateway.routing.fetched import Fetched
 from sharequeue_gateway.routing.routing import Routing
-from sharequeue_gateway.routing.sessions import OpenSession, Sessions
+from sharequeue_gateway.routing.sessions import Sessions
+from sharequeue_gateway.share_partition.session import CLOSE, ShareSession
 from sharequeue_http.answer import Answer
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.ceiling import Ceiling
@@ -98,7 +99,7 @@ class FetchApi:
         used = len(self.fetcher.fetches.waiting)
         if call.caller.principal or used >= self.ceiling.most:
             self.ceiling.check(call.caller.principal, used)
-        asked = self._asked(group_id, request.member_id, request, None)
+        asked = self._asked(group_id, request.member_id, request)
         waiting = self._new(call)
         waiting.topics = dict.fromkeys(request.topics or ())
         found: Fetched
@@ -166,16 +167,18 @@ class FetchApi:
         )
         faults = list(named.faults)
         session = await self._session(group_id, member_id, call, named.partitions)
-        partitions = named.partitions if session is None else self._session_partitions(session, faults, call.refused)
-        closing = session is not None and session.closing
-        asked = self._asked(group_id, member_id, request, None if session is None else session.turn)
+        closing = request.share_session_epoch == CLOSE
+        partitions = named.partitions
+        if session is not None:
+            partitions = self._session_partitions(session, faults, call.refused, closing=closing)
+        asked = self._asked(group_id, member_id, request)
         if request.priority and partitions:
-            order = request.topics or () if session is None else session.topics
+            order = request.topics or () if session is None else session.followed
             asked, partitions = self.routed.by_priority(asked, partitions, order)
         fetches = bool(partitions) and not closing and not request.is_renew_ack
         idle = session is not None and not (partitions or closing or faults or request.is_renew_ack)
         waiting = self._new(call, () if session is None else {topic.name for topic in topics_of(partitions)})
-        waiting.topics = dict.fromkeys(request.topics or ()) if session is None else session.topics
+        waiting.topics = dict.fromkeys(request.topics or ()) if session is None else session.followed
         results = None
         outcomes = None
         with contextlib.closing(waiting):
@@ -188,7 +191,7 @@ class FetchApi:
             results = None if outcomes is None else await outcomes
             if waiting.gone() and found.has_records:
                 await self.routed.give_back(asked, found)
-        if closing and session is not None:
+        if session is not None and closing:
             await self.sessions.release(session)
         if waiting.refusal is not None:
             if not results:
@@ -200,7 +203,7 @@ class FetchApi:
 
     fetch_in_session = fetch_here
 
-    async def _session(self, group_id: str, member_id: str, call: Call, asked: Partitions) -> OpenSession | None:
+    async def _session(self, group_id: str, member_id: str, call: Call, asked: Partitions) -> ShareSession | None:
         request: FetchRequest = call.request
         epoch = request.share_session_epoch
         if epoch is None:
@@ -228,11 +231,11 @@ class FetchApi:
         )
 
     def _session_partitions(
-        self, session: OpenSession, faults: list[PartitionFault], refused: Mapping[str, ApiError]
+        self, session: ShareSession, faults: list[PartitionFault], refused: Mapping[str, ApiError], *, closing: bool
     ) -> Partitions:
         """The partitions of a session. A partition of a deleted topic becomes a fault, once, and leaves the session.
         One that the caller may not read any more becomes a fault each time."""
-        followed, named = [*session.session.followed.values()], session.session.partitions
+        followed, named = [*session.followed.values()], session.partitions
         topics = [topic for topic_id, _ in followed if (topic := self.metadata.known_topic_id(topic_id)) is not None]
         sizes = [(topic.topic_id, topic.partitions) for topic in topics]
         whole = sizes == followed and sum(count for _, count in sizes) == len(named)
@@ -246,7 +249,7 @@ class FetchApi:
             if topic is not None:
                 if topic_id not in of_topic:
                     of_topic[topic_id] = refused.get(topic.name)
-                if (error := of_topic[topic_id]) is None or session.closing:
+                if (error := of_topic[topic_id]) is None or closing:
                     partitions.append((topic, partition))
                 else:
                     faults.append(PartitionFault(topic.name, partition, error))
@@ -254,7 +257,7 @@ class FetchApi:
                 gone.append((topic_id, partition))
                 detail = f"the topic of id {topic_id} was deleted; its partition {partition} leaves the share session"
                 faults.append(PartitionFault(topic_id, partition, UnknownTopicId(detail)))
-        if gone and not session.closing:
+        if gone and not closing:
             self.sessions.forget(session, gone)
         return partitions
 
@@ -270,7 +273,7 @@ class FetchApi:
         )
         return acknowledge_others(group_id, request, call.refused, self.acknowledger.acknowledge)
 
-    def _asked(self, group_id: str, member_id: str, request: FetchRequest, turn: int | None) -> Asked:
+    def _asked(self, group_id: str, member_id: str, request: FetchRequest) -> Asked:
         now_ms = self.clock.now_ms()
         max_records = DEFAULT_MAX_RECORDS if request.max_records is None else request.max_records
         min_bytes = 1 if request.min_bytes is None else request.min_bytes
@@ -284,7 +287,8 @@ class FetchApi:
             deadline_ms=now_ms + max_wait_ms,
             lock_duration_ms=request.lock_duration_ms,
         )
-        return Asked(group_id, member_id, limits, now_ms, turn, request.fetch_id, request.with_records)
+        epoch = request.share_session_epoch
+        return Asked(group_id, member_id, limits, now_ms, epoch, request.fetch_id, request.with_records)
 
     # The answer
 

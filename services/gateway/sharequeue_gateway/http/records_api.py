@@ -16,6 +16,7 @@ from sharequeue_gateway.http.settle_api import SettleApi
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.sessions import Sessions
+from sharequeue_gateway.share_partition.session import CLOSE
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.application.endpoint import Call
 from sharequeue_http.exchange import too_large
@@ -83,7 +84,7 @@ class RecordsApi:
             member_id=request.member_id, acknowledgements=request.acknowledgements, atomic=request.atomic
         )
         results = await acknowledge_others(group_id, wanted, call.refused, self._routed_acknowledger.acknowledge)
-        if session.closing:
+        if request.share_session_epoch == CLOSE:
             await self._sessions.release(session)
         return self._acknowledge_answer(group_id, results)
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.errors import InvalidShareSessionEpoch, ShareSessionLimitReached
@@ -25,17 +25,6 @@ log = logging.getLogger(__name__)
 SWEEP_PAUSE_S = 1.0
 SPLIT_AT_ONCE: Final = 500
 """The partitions of a closing session that are split by leader in one step of a slice."""
-
-
-class OpenSession(NamedTuple):
-    """A request in a session. `turn`: as in `Asked`. `closing`: it closes it. `topics`: those that it follows."""
-
-    group_id: str
-    member_id: str
-    session: ShareSession
-    turn: int
-    closing: bool
-    topics: Collection[str] = ()
 
 
 @dataclass(eq=False)
@@ -65,7 +54,7 @@ class Sessions:
         left: Sequence[str],
         held_back_ms: int,
         principal: str,
-    ) -> OpenSession:
+    ) -> ShareSession:
         """Accept a fetch in a session. A refusal at the limit is delayed, so that clients do not retry in a tight loop.
 
         Args:
@@ -77,7 +66,7 @@ class Sessions:
         key = (group_id, member_id)
         now_ms = self._clock.now_ms()
         if epoch == CLOSE:
-            return self._closing(key)
+            return self._cache.close(key)
         if epoch == OPEN:
             try:
                 session = self._cache.open(key, added, now_ms, principal)
@@ -95,7 +84,7 @@ class Sessions:
             session.followed.pop(name, None)
         if session.behind:
             await self._catch_up(session)
-        return OpenSession(group_id, member_id, session, epoch, closing=False, topics=session.followed)
+        return session
 
     def _size(self, name: str) -> tuple[str, int]:
         """A topic's id and number of partitions, as far as it is known."""
@@ -113,29 +102,25 @@ class Sessions:
                 session.followed[name] = found_id, partitions
                 self._cache.change(session, added, ())
 
-    def acknowledge(self, group_id: str, member_id: str, epoch: int) -> OpenSession:
+    def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
         """Accept an acknowledge call in a session. Raises: ShareSessionNotFound, InvalidShareSessionEpoch."""
         key = (group_id, member_id)
         if epoch == OPEN:
             raise InvalidShareSessionEpoch("acknowledge cannot open a session: share_session_epoch 0 is for fetch")
         if epoch == CLOSE:
-            return self._closing(key)
-        session = self._cache.advance(key, epoch, self._clock.now_ms())
-        return OpenSession(group_id, member_id, session, epoch, closing=False)
+            return self._cache.close(key)
+        return self._cache.advance(key, epoch, self._clock.now_ms())
 
-    def forget(self, session: OpenSession, gone: Sequence[TopicIdPartition]) -> None:
+    def forget(self, session: ShareSession, gone: Sequence[TopicIdPartition]) -> None:
         """Remove partitions from a session. Raises: ShareSessionNotFound."""
-        self._cache.change(self._cache.find((session.group_id, session.member_id)), (), gone)
+        self._cache.change(self._cache.find(session.key), (), gone)
 
-    def _closing(self, key: tuple[str, str]) -> OpenSession:
-        session = self._cache.close(key)
-        return OpenSession(*key, session, CLOSE, closing=True)
-
-    async def release(self, session: OpenSession) -> None:
+    async def release(self, session: ShareSession) -> None:
         """Release the records that the member of a closed session holds in its partitions, at all leaders."""
+        group_id, member_id = session.key
         led: dict[Node, list[tuple[KnownTopic, int]]] = {}
         slices = Slices()
-        partitions = tuple(session.session.partitions)
+        partitions = tuple(session.partitions)
         for start in range(0, len(partitions), SPLIT_AT_ONCE):
             if slices.over():
                 await slices.pause()
@@ -144,13 +129,13 @@ class Sessions:
                 for topic_id, partition in partitions[start : start + SPLIT_AT_ONCE]
                 if (topic := self._metadata.known_topic_id(topic_id)) is not None
             ]
-            for node, led_there in self._routing.split(session.group_id, some).items():
+            for node, led_there in self._routing.split(group_id, some).items():
                 led.setdefault(node, []).extend(led_there)
-        await self.release_here(session.group_id, session.member_id, led.pop(self._routing.cluster.me, ()))
+        await self.release_here(group_id, member_id, led.pop(self._routing.cluster.me, ()))
 
         async def release(node: Node, led_there: Partitions) -> None:
             try:
-                await self._routing.gateways.release(node, session.group_id, session.member_id, led_there)
+                await self._routing.gateways.release(node, group_id, member_id, led_there)
             except ApiError as error:
                 log.info("the records of a closed session stay held", extra=fields(cause=error.detail))
 
