@@ -67,7 +67,7 @@ def test_records_of_a_new_leader_are_released_if_the_client_has_hung_up() -> Non
         fetched = await coordinator.expect(apis.FETCH_FROM_LEADER)
         client.gone = True  # the fetch is not told, as if the answer had come in the same moment
         entry: Any = encode(
-            AcquiredEntry(topic="orders", topic_id="id-1", partition=0, first_offset=0, last_offset=4, delivery_count=1)
+            AcquiredEntry(topic_id="id-1", partition=0, first_offset=0, last_offset=4, delivery_count=1)
         )
         fetched.set_result(LeaderFetchResponse(batches=[Raw(entry)], errors=[], acquisition_lock_timeout_ms=30_000))
         await coordinator.answer(apis.ACKNOWLEDGE_AT_LEADER, SETTLED)

@@ -105,7 +105,6 @@ class LeaderAcknowledgeRequest(AcknowledgeRequest):
 class AcquiredEntry(Struct):
     """The fields of an entry of `batches` that the gateway needs to pass it on."""
 
-    topic: str
     topic_id: str
     partition: int
     first_offset: int

@@ -149,10 +149,10 @@ class Cluster:
 
     # Epochs and leases
 
-    async def asked(self, node: Node, api: Api, request: Any, deadline_s: float) -> Any:
+    async def asked(self, node: Node, api: Api, request: Any, deadline_s: float, **path: str) -> Any:
         """The answer of another gateway, which is asked once; None: there is none, which the log says."""
         try:
-            return await self.client(node).call(api, request, deadline_s=deadline_s, retry=False)
+            return await self.client(node).call(api, request, path=path, deadline_s=deadline_s, retry=False)
         except ApiError as error:
             kind = node.node_id, api.operation_id
             self._unanswered.note(kind, node_id=node.node_id, operation=api.operation_id, cause=error.detail)

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from sharequeue.protocol import apis
 from sharequeue.protocol.errors import KAFKA_CODES, NotLeaderOrFollower
-from sharequeue.protocol.messages.leaders import AcquiredEntry, LeaderAcknowledgeRequest
+from sharequeue.protocol.messages.leaders import LeaderAcknowledgeRequest
 from sharequeue.protocol.messages.problems import AcknowledgementResult
 from sharequeue.protocol.messages.records import Acknowledgement
 from sharequeue.protocol.types import MAX_ACKNOWLEDGEMENTS
@@ -108,16 +108,14 @@ class RoutedAcknowledger:
             answered = await self._local.acknowledge(group_id, some)
         else:
             try:
-                answer = await self._routing.gateways.call(node, apis.ACKNOWLEDGE_AT_LEADER, group_id, some)
+                answer = await self._routing.gateways.call(node, apis.ACKNOWLEDGE_AT_LEADER, some, group=group_id)
                 answered = answer.results
             except ApiError as error:
                 answered = [failed(error)] * len(indexes)
         for index, result in zip(indexes, answered, strict=True):
             results[index] = result
 
-    async def release(
-        self, group_id: str, member_id: str, parts: Iterable[SentRange | AcquiredEntry], *, seen: bool
-    ) -> None:
+    async def release(self, group_id: str, member_id: str, parts: Iterable[SentRange], *, seen: bool) -> None:
         """Release what a member that is gone holds. What it has not `seen` was not begun. Locks that cannot be released
         now end by time."""
         releases = [

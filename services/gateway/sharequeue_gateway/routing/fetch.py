@@ -319,4 +319,4 @@ class RoutedFetch:
         if asked.fetch_id is not None:
             return
         self._fetcher.give_back(asked.member_id, found.acquired)
-        await self._acknowledger.release(asked.group_id, asked.member_id, found.entries(), seen=False)
+        await self._acknowledger.release(asked.group_id, asked.member_id, found.passed_on_ranges(), seen=False)

@@ -66,11 +66,7 @@ class Fetched(msgspec.Struct, frozen=True):
             for item in self.acquired
             for first_offset, last_offset, delivery_count, *_ in item.ranges
         ]
-        passed_on = [
-            SentRange(entry.topic_id, entry.partition, entry.first_offset, entry.last_offset, entry.delivery_count)
-            for entry in self.entries()
-        ]
-        return [*own, *passed_on]
+        return [*own, *self.passed_on_ranges()]
 
     def records(self) -> int:
         return sum(part.size for part in self.ranges())
@@ -85,5 +81,5 @@ class Fetched(msgspec.Struct, frozen=True):
         )
         return own + sum(len(raw) for _, raw in self.passed_on)
 
-    def entries(self) -> list[AcquiredEntry]:
-        return [_entry.decode(raw) for _, raw in self.passed_on]
+    def passed_on_ranges(self) -> list[SentRange]:
+        return [SentRange(*structs.astuple(_entry.decode(raw))) for _, raw in self.passed_on]

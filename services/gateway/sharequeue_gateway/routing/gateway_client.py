@@ -5,7 +5,6 @@ gateway does not answer.
 """
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
@@ -22,7 +21,6 @@ from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.forms.api import Api
-from sharequeue_http.forms.errors import ApiError
 
 LeftBy = dict[SharePartitionKey, list[LeftLocks]]
 """By share-partition: the locks that each of several gateways knew."""
@@ -30,8 +28,6 @@ LeftBy = dict[SharePartitionKey, list[LeftLocks]]
 ANSWER_S: Final = 12.0
 """The time that another gateway has to answer, besides the wait that the request allows."""
 YIELD_S: Final = 2.0
-TAKE_S: Final = 1.0
-"""The time that another gateway has to end its stream of a member that is here now."""
 GONE_YIELD_S: Final = 0.75
 """The same for a gateway that has left the generation. It answers within milliseconds, or it is dead or paused."""
 
@@ -64,10 +60,9 @@ class GatewayClient:
             api, request, path={"group": group_id}, headers=headers, deadline_s=wait_s + ANSWER_S, retry=False
         )
 
-    async def call(self, node: Node, api: Api, group_id: str, request: Any, deadline_s: float = ANSWER_S) -> Any:
-        """Call a gateway once about a group. Returns: its message."""
-        client = self._cluster.client(node)
-        return await client.call(api, request, path={"group": group_id}, deadline_s=deadline_s, retry=False)
+    async def call(self, node: Node, api: Api, request: Any, deadline_s: float = ANSWER_S, **path: str) -> Any:
+        """Call a gateway once. Returns: its message."""
+        return await self._cluster.client(node).call(api, request, path=path, deadline_s=deadline_s, retry=False)
 
     async def in_session(
         self, node: Node, api: Api, group_id: str, request: Any, principal: str, wait_s: float = 0.0
@@ -102,14 +97,7 @@ class GatewayClient:
 
     async def transaction_ended(self, node: Node, transaction_id: str, keys: Sequence[SharePartitionKey]) -> None:
         request = messages.SharePartitions(share_partitions=list(keys))
-        await self._cluster.client(node).call(
-            apis.TRANSACTION_ENDED, request, path={"transaction": transaction_id}, deadline_s=ANSWER_S, retry=False
-        )
-
-    async def take_stream(self, node: Node, group_id: str, member_id: str) -> messages.TakeStreamResponse:
-        request = messages.TakeStreamRequest(member_id=member_id)
-        answer: messages.TakeStreamResponse = await self.call(node, apis.TAKE_STREAM, group_id, request, TAKE_S)
-        return answer
+        await self.call(node, apis.TRANSACTION_ENDED, request, transaction=transaction_id)
 
     async def in_flight(self, node: Node, group_id: str, query: InFlightQuery) -> ListInFlightResponse:
         answer: ListInFlightResponse = await self._cluster.client(node).call(
@@ -144,8 +132,8 @@ class GatewayClient:
         async def load(node: Node, group_id: str, topics: Mapping[str, list[int]]) -> None:
             named = [TopicPartitions(topic=name, partitions=partitions) for name, partitions in topics.items()]
             request = messages.AwaitRecordsRequest(topic_partitions=named, max_wait_ms=0)
-            with contextlib.suppress(ApiError):  # that gateway may not know the new generation yet
-                await self.call(node, apis.AWAIT_RECORDS, group_id, request, YIELD_S)
+            # that gateway may not know the new generation yet
+            await self._cluster.asked(node, apis.AWAIT_RECORDS, request, YIELD_S, group=group_id)
 
         await asyncio.gather(*(load(*place, topics) for place, topics in wanted.items()))
 

@@ -30,19 +30,15 @@ class RoutedHeld:
         """Return what the member holds of the ranges. A partition whose leader does not answer is a fault."""
         mine, others = self._split(group_id, request)
         found = Fetched(*await self._local.look(group_id, mine))
-
-        async def ask(node: Node, there: HeldRequest) -> bytes | ApiError:
-            try:
-                return await self._routing.gateways.held(node, group_id, there)
-            except ApiError as error:
-                self._routing.cluster.look_again()
-                return error
-
-        answers = await asyncio.gather(*(ask(node, there) for node, there in others.items()))
+        asking = (self._routing.gateways.held(node, group_id, there) for node, there in others.items())
+        answers = await asyncio.gather(*asking, return_exceptions=True)
         for (node, there), answer in zip(others.items(), answers, strict=True):
             if isinstance(answer, bytes):
                 found = found.with_answer(node, decoded(answer))
+            elif not isinstance(answer, ApiError):
+                raise answer
             else:
+                self._routing.cluster.look_again()
                 places = dict.fromkeys(part[:2] for part in there.ranges)
                 names = [(self._metadata.name_of(topic_id) or topic_id, partition) for topic_id, partition in places]
                 faults = [PartitionFault(*name, answer) for name in names]

@@ -53,8 +53,7 @@ class Routing:
         """The answer of a leader to a client's call: `here`, or that of another gateway, which `api` asks once."""
         if leader == self.cluster.me:
             return await here(call)
-        client = self.cluster.client(leader)
-        return await client.call(api, call.request, path=call.path, deadline_s=answer_s, retry=False)
+        return await self.gateways.call(leader, api, call.request, answer_s, **call.path)
 
     def home_elsewhere(self, group_id: str, member_id: str) -> Node | None:
         """The gateway that keeps a member's share session; None if it is this one."""

@@ -209,7 +209,7 @@ class Settler:
         if node == self._routing.cluster.me:
             return await self._local.hold(group_id, request)
         try:
-            answer: HoldResponse = await self._routing.gateways.call(node, apis.HOLD_AT_LEADER, group_id, request)
+            answer: HoldResponse = await self._routing.gateways.call(node, apis.HOLD_AT_LEADER, request, group=group_id)
             return answer
         except ApiError as error:
             return HoldResponse(results=[failed(error)] * len(items), held=[])

@@ -21,18 +21,19 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sharequeue.background import start
-from sharequeue.protocol.messages.leaders import TakeStreamResponse
+from sharequeue.protocol import apis
+from sharequeue.protocol.messages.leaders import TakeStreamRequest, TakeStreamResponse
 from sharequeue.repeats import Every
 from sharequeue_gateway import metrics
-from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.delivery.waiting import Client, Event, Life, WaitingFetch, WaitingFetches
 from sharequeue_gateway.routing.acknowledge import RoutedAcknowledger
 from sharequeue_gateway.routing.routing import Routing
 from sharequeue_gateway.routing.stream import Closed, EventId, Records, Replaced, Shared, Stream, StreamEvent
 from sharequeue_http.ceiling import Ceiling
-from sharequeue_http.forms.errors import ApiError
 
 TICK_S: Final = 1.0
+TAKE_S: Final = 1.0
+"""The time that another gateway has to end its stream of a member that is here now."""
 LATE_S: Final = 1.0
 """A timer that fires later than this was held up: this gateway was paused."""
 
@@ -181,14 +182,9 @@ class Streams:
 
     async def _take_elsewhere(self, group_id: str, member_id: str) -> TakeStreamResponse | None:
         """Take the member's stream from the gateway that has it, if one has."""
-
-        async def take(node: Node) -> TakeStreamResponse | None:
-            try:
-                return await self._routing.gateways.take_stream(node, group_id, member_id)
-            except ApiError:
-                return None
-
-        answers = await asyncio.gather(*(take(node) for node in self._routing.cluster.others()))
+        cluster, request = self._routing.cluster, TakeStreamRequest(member_id=member_id)
+        asking = (cluster.asked(node, apis.TAKE_STREAM, request, TAKE_S, group=group_id) for node in cluster.others())
+        answers: list[TakeStreamResponse | None] = await asyncio.gather(*asking)
         return next((answer for answer in answers if answer is not None and answer.stream_id is not None), None)
 
     def take(self, group_id: str, member_id: str) -> TakeStreamResponse:
