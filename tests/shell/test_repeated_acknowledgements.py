@@ -19,7 +19,7 @@ class Leaders:
     def __init__(self) -> None:
         self.calls = 0
 
-    async def call(self, *_: Any) -> Any:
+    async def call(self, *_: Any, group: str) -> Any:
         self.calls += 1
         if self.calls == 1:
             raise RequestTimedOut("the connection was lost")

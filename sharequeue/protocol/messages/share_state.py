@@ -33,7 +33,7 @@ class PartitionState(Struct, omit_defaults=True, kw_only=True):
 
 
 class SharePartitionState(NamedTuple):
-    """What a state request says of a share-partition."""
+    """A share-partition in a state request, with its group and topic."""
 
     group_id: str
     topic_id: str
