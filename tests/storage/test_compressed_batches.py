@@ -11,7 +11,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import store
+from sharequeue_gateway.record_log import append_store, store
 from sharequeue_gateway.record_log.compression import unpacked
 from sharequeue_gateway.record_log.log import OffsetOutOfRange, PartitionAppend
 from sharequeue_gateway.record_log.owner import ANY_OWNER
@@ -110,10 +110,10 @@ def in_one_commit(count: int) -> Callable[[PostgresRecordLog, str, str | None], 
             (topic, 0, RecordBatch.encode(end + n, [tail(value)], 0, None, transaction), store.new_append_id())
             for n, value in enumerate(values)
         ]
-        transactions = {} if transaction is None else {transaction: ANY_OWNER}
+        owners = {} if transaction is None else {batch[3]: ANY_OWNER for batch in batches}
         async with log.database.connections.lend(5) as connection:
-            inserted = await store.append(connection, batches, None, transactions)
-        assert len(inserted) == count
+            inserted = await append_store.append(connection, batches, owners=owners)
+        assert inserted == {batch[3]: True for batch in batches}
 
     return appended
 
@@ -128,8 +128,8 @@ async def while_settling(log: PostgresRecordLog, topic: str, _: str | None) -> N
 WAYS = {
     "one by one": one_by_one,
     "with a key": with_a_key,
-    "a few in one commit": in_one_commit(store.FEW),
-    "many in one commit": in_one_commit(store.FEW + 7),
+    "a few in one commit": in_one_commit(append_store.FEW),
+    "many in one commit": in_one_commit(append_store.FEW + 7),
     "while settling": while_settling,
 }
 

@@ -7,20 +7,31 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import appending, key_store, store
+from msgspec import structs
+from sharequeue_gateway.record_log import append_store, appending, key_store, store
 from sharequeue_gateway.record_log.database import APPEND_SETTINGS
 from sharequeue_gateway.record_log.locked_append import AppendRequest
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 
+from sharequeue.protocol.errors import InvalidTxnState
 from sharequeue_http.forms.errors import InvalidRequest
 from tests.storage.database import session, waiting_for_a_lock
 from tests.storage.lossy_proxy import LossyProxy
 from tests.storage.record_log_suite import key_of
-from tests.storage.record_logs import Heard, PostgresRecordLogs, append, batch_of, in_company, new_topic, read_all
+from tests.storage.record_logs import (
+    Heard,
+    PostgresRecordLogs,
+    append,
+    append_all,
+    batch_of,
+    in_company,
+    new_topic,
+    read_all,
+)
 from tests.storage.test_postgres_record_log import commits_of
-from tests.storage.test_transactions import begin, produce
+from tests.storage.test_transactions import begin, let_pass, produce
 
 HANG_S = 60
 
@@ -84,11 +95,11 @@ async def test_an_append_with_a_key_takes_one_statement(module_database: str) ->
         with slow_appends(log) as slow, log.appender._connection.query_logger(lambda query: sent.append(query.query)):
             await keyed(log, topic, "k")
             await asyncio.sleep(0)
-        assert (slow, sent) == ([], [key_store.APPEND_ONE_WITH_KEY])
+        assert (slow, sent) == ([], [append_store.APPEND_ONE_WITH_KEY])
 
 
 @pytest.mark.parametrize("lasting", [False, True])
-@pytest.mark.parametrize("others", [0, 2, store.FEW])
+@pytest.mark.parametrize("others", [0, 2, append_store.FEW])
 async def test_a_used_key_sends_its_repeat_alone_to_the_slow_path(
     module_database: str, others: int, lasting: bool
 ) -> None:
@@ -290,12 +301,16 @@ async def test_a_commit_whose_answer_is_lost_is_found_and_reported(module_databa
         assert (await read_all(log, topic))[end:] == [f"k{n}" for n in range(together)]
 
 
-async def test_a_commit_has_keys_or_transactions(module_database: str) -> None:
-    """Both gather, plain appends with either, and all of them are there."""
+async def test_appends_with_keys_and_those_of_transactions_share_a_commit(module_database: str) -> None:
     topic = new_topic()
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["x"])
         transaction = await begin(log)
+
+        async def both(name: str) -> AppendResult:
+            within = structs.replace(batch_of(topic, [name]), transaction_id=transaction)
+            return await append_all(log, [within], key_of(topic, name, b"1"))
+
         in_company(log)
         with slow_appends(log) as slow:
             await asyncio.gather(
@@ -306,13 +321,42 @@ async def test_a_commit_has_keys_or_transactions(module_database: str) -> None:
                         keyed(log, topic, f"k{n}"),
                         produce(log, transaction, topic),
                         append(log, topic, [f"p{n}"]),
+                        both(f"b{n}"),
                     )
                 )
             )
         assert slow == []
-        assert await commits_of(admin, topic) == [1, 20, 10]
+        assert await commits_of(admin, topic) == [1, 40]
+        assert (await both("b7")).repeated
         assert sorted(map(str, await read_all(log, topic))) == sorted(
-            ["x", *["x"] * 10, *(f"{kind}{n}" for kind in "kp" for n in range(10))]
+            ["x", *["x"] * 10, *(f"{kind}{n}" for kind in "kpb" for n in range(10))]
+        )
+
+
+async def test_an_ended_transaction_and_a_used_key_are_refused_alone(module_database: str) -> None:
+    """Those behind them in their partition are in the next commit."""
+    topic = new_topic()
+    async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
+        await append(log, topic, ["x"])
+        await keyed(log, topic, "k")
+        transaction = await begin(log)
+        await let_pass(admin, transaction)
+        in_company(log)
+        with slow_appends(log) as slow:
+            ended, repeat, *others = await asyncio.gather(
+                produce(log, transaction, topic),
+                keyed(log, topic, "k"),
+                *(append(log, topic, [n]) for n in range(5)),
+                *(keyed(log, topic, f"l{n}") for n in range(5)),
+                return_exceptions=True,
+            )
+        assert isinstance(ended, InvalidTxnState)
+        assert isinstance(repeat, AppendResult)
+        assert repeat.repeated
+        assert names_of(slow) == [None, "k"]
+        assert len(others) == 10
+        assert sorted(map(str, await read_all(log, topic))) == sorted(
+            ["x", "k", *map(str, range(5)), *(f"l{n}" for n in range(5))]
         )
 
 
@@ -328,7 +372,7 @@ async def test_a_commit_locks_no_more_than_so_many_keys(module_database: str, mo
         assert offsets_of(results) == list(range(1, 51))
 
 
-@pytest.mark.parametrize("count", [1, 2, store.FEW + 1])
+@pytest.mark.parametrize("count", [1, 2, append_store.FEW + 1])
 async def test_no_plan_scans_the_keys(database_url: str, count: int) -> None:
     """A statement keeps the plan of its first call: it must suit a table that has grown since. It then looks at each
     partition that may have the key, once for each key."""
@@ -344,8 +388,7 @@ async def test_no_plan_scans_the_keys(database_url: str, count: int) -> None:
             row[3]: key_store.NewKey(end * 100 + n, f"{end}-{n}", "/p", "c", b"f", b"[]", 1)
             for n, row in enumerate(rows)
         }
-        inserted, used = await key_store.append(connection, rows, keys)
-        assert (len(inserted), used) == (count, set())
+        assert await append_store.append(connection, rows, keys) == {row[3]: True for row in rows}
         end += count
 
     async with (

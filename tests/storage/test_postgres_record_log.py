@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sharequeue_gateway.record_log import key_store, postgres, store
+from sharequeue_gateway.record_log import append_store, key_store, postgres, store
 from sharequeue_gateway.record_log.dead_letters import dead_letter_log, dead_letter_sources
 from sharequeue_gateway.record_log.log import AppendResult, OffsetOutOfRange, Offsets
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
@@ -299,7 +299,7 @@ async def test_a_concurrent_earlier_leader_writes_first_or_not_at_all(module_dat
         assert await later == 0
 
 
-@pytest.mark.parametrize("count", [2, store.FEW, store.FEW + 1])
+@pytest.mark.parametrize("count", [2, append_store.FEW, append_store.FEW + 1])
 async def test_a_commit_inserts_the_batches_of_those_partitions_that_end_at_their_offsets(
     module_database: str, count: int
 ) -> None:
@@ -318,7 +318,7 @@ async def test_a_commit_inserts_the_batches_of_those_partitions_that_end_at_thei
             batches = [
                 (topic, place[0], RecordBatch.encode(place[1], [tail(1)], 7), each) for each, place in ids.items()
             ]
-            return {ids[each] for each in await store.append(admin, batches)}
+            return {ids[each] for each in await append_store.append(admin, batches)}
 
         both = await commit({0: 0, 1: 0})
         assert len(both) == count

@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import activity_store, outcome_store, sample_store
+from sharequeue_gateway.record_log import activity_store, append_store, outcome_store, sample_store
 from sharequeue_gateway.record_log import store as log_store
 from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.log import CLOSED, DeadLetterKey, Parked
@@ -169,13 +169,13 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
         500,
     ),
     "append at the tail": (
-        lambda c: log_store.append(c, [(*PLACE, some_batch(END), log_store.new_append_id())]),
+        lambda c: append_store.append(c, [(*PLACE, some_batch(END), log_store.new_append_id())]),
         10,
     ),
-    "append of a few": (lambda c: log_store.append(c, some_rows(log_store.FEW)), 10),
-    "append of many": (lambda c: log_store.append(c, some_rows(log_store.FEW + 1)), 10),
+    "append of a few": (lambda c: append_store.append(c, some_rows(append_store.FEW)), 10),
+    "append of many": (lambda c: append_store.append(c, some_rows(append_store.FEW + 1)), 10),
     "refused append": (
-        lambda c: log_store.append(c, [(*PLACE, some_batch(END - 10), log_store.new_append_id())]),
+        lambda c: append_store.append(c, [(*PLACE, some_batch(END - 10), log_store.new_append_id())]),
         10,
     ),
     "look up a lost append": (lambda c: log_store.appended(c, *PLACE, log_store.new_append_id(), END - 100), 20),

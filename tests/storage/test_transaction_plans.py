@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sharequeue_gateway.record_log import key_store, store
+from sharequeue_gateway.record_log import append_store, key_store, store
 from sharequeue_gateway.record_log.key_store import KEEP
 from sharequeue_gateway.record_log.owner import owner_of
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -64,9 +64,13 @@ ANALYZE;
 Statement = Callable[[Any], Awaitable[object]]
 
 
-def of_transaction(transaction_id: str) -> list[tuple[str, int, RecordBatch, uuid.UUID]]:
-    batch = RecordBatch.encode(50, [b',"value":1}'], 7, None, transaction_id)
-    return [(*PLACE, batch, uuid.uuid4())]
+async def append_to(connection: Any, *transaction_ids: str) -> None:
+    rows = [
+        (*PLACE, RecordBatch.encode(offset, [b',"value":1}'], 7, None, transaction_id), uuid.uuid4().hex)
+        for offset, transaction_id in enumerate(transaction_ids, 50)
+    ]
+    inserted = await append_store.append(connection, rows, owners={row[3]: MINE for row in rows})
+    assert inserted == {row[3]: True for row in rows}
 
 
 async def end(connection: Any, transaction_id: str) -> None:
@@ -82,11 +86,8 @@ async def end(connection: Any, transaction_id: str) -> None:
 
 STATEMENTS: dict[str, tuple[Statement, int]] = {
     "bounds": (lambda c: store.bounds(c, [PLACE]), 10),
-    "append": (lambda c: store.append(c, of_transaction("t5"), None, {"t5": MINE}), 50),
-    "append to a large one": (
-        lambda c: store.append(c, of_transaction("t9"), None, {"t9": MINE, "t10": MINE, "t11": MINE}),
-        50,
-    ),
+    "append": (lambda c: append_to(c, "t5"), 50),
+    "append to many": (lambda c: append_to(c, *(f"t{n}" for n in range(5, 25))), 100),
     "share": (lambda c: transaction_store.share(c, "t5", MINE), 10),
     "register": (lambda c: transaction_store.register(c, "t5", [PLACE], [50]), 50),
     "end": (lambda c: end(c, "t5"), 100),

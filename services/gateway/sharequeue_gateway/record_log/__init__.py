@@ -19,7 +19,7 @@ Each has a page of its own. Beside them:
     postgres, parts                   the assembly, and the parts that the assembly of each log has
     appending ──▶ locked_append       the fast path of appends, and the slow one
     store, record_batch               the SQL of batches, and their stored form
-    key_store                         the SQL of idempotency keys
+    append_store, key_store           the SQL of the fast path, and of idempotency keys
     database, connections             sessions of PostgreSQL
     retention_rule                    up to where retention removes records; pure
     activity_store, backlog_store, sample_store    tables and queries beside the log

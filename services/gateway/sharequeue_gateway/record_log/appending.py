@@ -11,8 +11,8 @@ path, `locked_append`. Until they have ended, the fast path would be refused bec
 partition wait. Then these gather, and the fast path continues from the end that the slow path has found.
 
 An append to one partition with an idempotency key gathers too, and its commit keeps the key. If the key is locked or
-used, that append alone takes the slow path, which waits for the lock or finds the first answer; those behind it in its
-partition are in the next commit.
+used, or the transaction of an append may not be open, that append alone takes the slow path, which waits for the lock
+or finds the answer; those behind it in its partition are in the next commit.
 
 An append waits for its turn until the deadline at most; then its own deadline begins. If its turn does not come, it has
 certainly not happened.
@@ -33,9 +33,10 @@ from sharequeue import background
 from sharequeue.background import IN_COMPANY
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST, meaning_of
-from sharequeue_gateway.record_log import key_store, store
+from sharequeue_gateway.record_log import append_store, store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import APPEND_SETTINGS, LogDatabase
+from sharequeue_gateway.record_log.key_store import NO_KEY, NewKey
 from sharequeue_gateway.record_log.locked_append import (
     AT_ONCE_BYTES,
     AppendRequest,
@@ -46,7 +47,6 @@ from sharequeue_gateway.record_log.locked_append import (
     not_in_time,
 )
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
-from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.reading.cache import KnownLog
 from sharequeue_gateway.record_log.record_batch import LARGE_RECORD_BYTES, RecordBatch
 from sharequeue_http.forms.errors import ApiError
@@ -109,7 +109,7 @@ class Appender:
         size = sum([sum(map(len, append.tails)) for append in appends])
         number = self._database.time_line.number
         request = AppendRequest(appends, idempotency_key, store.new_append_id(), size, number, within)
-        if len(appends) == 1 and (within is None or (idempotency_key is None and within.gathers)):
+        if len(appends) == 1 and (within is None or within.gathers):
             done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
             turn_by = time.monotonic() + self._deadline_s
             alone = not (self._busy or self._in_company or self._gathered)
@@ -148,30 +148,20 @@ class Appender:
                 self._wake.set()
 
     def _take(self, now: float) -> list[WaitingAppend]:
-        """The appends of the next commit. Those that have waited too long are refused.
-
-        A commit has appends with keys or appends of transactions. The others are the first ones of the next commit.
-        """
+        """The appends of the next commit. Those that have waited too long are refused."""
         taken: list[WaitingAppend] = []
-        others: list[WaitingAppend] = []
-        size = keyed = transactional = 0
-        while self._gathered and len(taken) < AT_ONCE and len(others) < AT_ONCE:
+        size = keyed = 0
+        while self._gathered and len(taken) < AT_ONCE:
             waiting = self._gathered[0]
             if waiting.turn_by < now:
                 _refuse(waiting, not_in_time())
-            elif taken and size + waiting.request.size > AT_ONCE_BYTES:
+            elif taken and (size + waiting.request.size > AT_ONCE_BYTES or keyed == MOST_KEYS):
                 break
-            elif (waiting.request.key is not None and (transactional or keyed == MOST_KEYS)) or (
-                waiting.append.transaction_id is not None and keyed
-            ):
-                others.append(waiting)
             else:
                 taken.append(waiting)
                 size += waiting.request.size
                 keyed += waiting.request.key is not None
-                transactional += waiting.append.transaction_id is not None
             self._gathered.popleft()
-        self._gathered.extendleft(reversed(others))
         return taken
 
     async def _commit(self, gathered: Sequence[WaitingAppend], deadline: float) -> None:
@@ -184,64 +174,51 @@ class Appender:
         ):
             self._fall_back_all(encoded, deadline)
             return
-        transactions: dict[str, str] = {}
-        keys: dict[str, key_store.NewKey] = {}
+        keys: dict[str, NewKey] = {}
+        owners: dict[str, str] = {}
         for waiting, batch in encoded:
-            if waiting.append.transaction_id is not None:
-                transactions[waiting.append.transaction_id] = _owner_of(waiting)
-            if waiting.request.key is not None:
-                keys[waiting.request.append_id] = new_key(waiting.request.key, batch.base_offset)
+            key, within = waiting.request.key, waiting.request.within
+            if key is not None:
+                keys[waiting.request.append_id] = new_key(key, batch.base_offset)
+            if within is not None:
+                owners[waiting.request.append_id] = within.owner
         rows = [
             (waiting.append.topic_id, waiting.append.partition, batch, waiting.request.append_id)
             for waiting, batch in encoded
         ]
         try:
             timeout_s = max(try_until - time.monotonic(), LEAST_S)
-            used: set[str] = set()
-            if keys:
-                inserted, used = await key_store.append(self._connection, rows, keys, timeout_s)
-            else:
-                inserted = await store.append(self._connection, rows, timeout_s, transactions)
+            inserted = await append_store.append(self._connection, rows, keys, owners, timeout_s)
             if self._connection.is_closed():  # as check_replicated, without a call for each commit
                 raise asyncpg.ConnectionDoesNotExistError("the commit may not have reached the standby")
         except (*FAULTS, ValueError, OverflowError, asyncio.CancelledError) as fault:
             self._commit_failed(fault, encoded, deadline)
             return
         appended: list[tuple[TopicIdPartition, RecordBatch]] = []
-        others: list[WaitingAppend] = []
+        refused: set[TopicIdPartition] = set()
+        again: list[WaitingAppend] = []
         for waiting, batch in encoded:
             place = (waiting.append.topic_id, waiting.append.partition)
-            if waiting.request.append_id in inserted:
+            outcome = inserted.get(waiting.request.append_id)
+            if outcome:
                 appended.append((place, batch))
                 if not waiting.done.done():
-                    answer = keys.get(waiting.request.append_id, key_store.NO_KEY).answer
+                    answer = keys.get(waiting.request.append_id, NO_KEY).answer
                     waiting.done.set_result(AppendResult([batch.base_offset], answer))
-            else:
-                others.append(waiting)
-        self._known.publish(appended)
-        if others:
-            self._not_inserted(others, used, deadline)
-
-    def _not_inserted(self, others: Sequence[WaitingAppend], used: set[str], deadline: float) -> None:
-        """Send them to the slow path, or gather those again that are behind a used key in their partition."""
-        held: set[TopicIdPartition] = set()
-        again: list[WaitingAppend] = []
-        for waiting in others:
-            place = (waiting.append.topic_id, waiting.append.partition)
-            if waiting.request.append_id in used:
-                held.add(place)
+            elif outcome is not None:
+                refused.add(place)
                 self._fall_back_alone(waiting, deadline)
-            elif place in held:
+            elif place in refused:
                 again.append(waiting)
             else:
                 self._fall_back(waiting, deadline)
+        self._known.publish(appended)
         self._gathered.extendleft(reversed(again))
 
     def _encode(self, gathered: Sequence[WaitingAppend], deadline: float) -> Encoded:
         """The batches of the appends that may take the fast path, one behind the other."""
         ends: dict[TopicIdPartition, int] = {}
         locks: set[int] = set()
-        owners: dict[str, str] = {}
         encoded: Encoded = []
         for waiting in gathered:
             append = waiting.append
@@ -252,10 +229,6 @@ class Appender:
                     self._fall_back_alone(waiting, deadline)
                     continue
                 locks.add(lock)
-            transaction_id = append.transaction_id
-            if transaction_id is not None and owners.setdefault(transaction_id, owner := _owner_of(waiting)) != owner:
-                self._fall_back_alone(waiting, deadline)  # one of both callers may not use it
-                continue
             slow = self._slow.get(place)
             if slow is not None:
                 slow.behind.append(waiting)
@@ -342,10 +315,6 @@ class Appender:
                 self._gathered.extendleft(reversed(slow.behind))
                 if not self._busy:
                     self._wake.set()
-
-
-def _owner_of(waiting: WaitingAppend) -> str:
-    return ANY_OWNER if waiting.request.within is None else waiting.request.within.owner
 
 
 def _refuse(waiting: WaitingAppend, error: ApiError) -> None:

@@ -1,8 +1,8 @@
 """The slow path of appends: a transaction of its own, which locks the partitions and reads their ends under the locks.
 
-It serves appends to several partitions or to a partition with an unknown end, and appends in a transaction with an
-idempotency key. It also serves those that the fast path could not finish. If the answer of a commit was lost, its
-append id is looked up before a repeat. Large appends run one after another, so that they do not share time and memory.
+It serves appends to several partitions or to a partition with an unknown end, and those that the fast path could not
+finish. If the answer of a commit was lost, its append id is looked up before a repeat. Large appends run one after
+another, so that they do not share time and memory.
 
 An append may take part in a transaction of the log. It then asks its `Within` at each step; any other append asks
 nobody.

@@ -6,14 +6,14 @@ import itertools
 import os
 import random
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from sharequeue.protocol.types import MAX_INT64
 from sharequeue.slices import in_slices
-from sharequeue_gateway.record_log.compression import COMPRESS_FROM_BYTES, kept_form
+from sharequeue_gateway.record_log.compression import kept_form
 from sharequeue_gateway.record_log.record_batch import CorruptBatch, RecordBatch
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 
@@ -106,87 +106,6 @@ MAY_APPEND: Final = f"""pg_try_advisory_xact_lock({{lock_key}}) AND (
 
 COLUMNS: Final = "topic_id, partition, base_offset, last_offset, max_timestamp_ms, record_count, append_id, records, uncompressed_bytes"
 
-TYPES: Final = ("uuid", "int", "bigint", "bigint", "bigint", "int", "uuid", "bytea", "int", "bigint")
-"""Of COLUMNS, and of the lock key of the partition behind them, which the first batch of each partition has."""
-
-_ALLOWED: Final = f"""allowed AS MATERIALIZED (
-  SELECT h.topic_id, h.partition FROM {{heads}} WHERE h.lock_key IS NOT NULL AND {
-    MAY_APPEND.format(
-        lock_key="h.lock_key", topic_id="h.topic_id", partition="h.partition", base_offset="h.base_offset"
-    )
-})"""
-"""The partitions to which this commit may append."""
-ALLOWED: Final = _ALLOWED.format(heads="input h")
-ALLOWED_OF_ARRAYS: Final = _ALLOWED.format(
-    heads="unnest($1::uuid[], $2::int[], $3::bigint[], $10::bigint[]) AS h(topic_id, partition, base_offset, lock_key)"
-)
-"""Without the records: a statement that takes rows of arrays twice keeps a copy of them."""
-
-FEW: Final = 8
-"""Up to so many batches are sent as single parameters. For arrays, asyncpg looks up the kind of each element: two or
-three batches in arrays take a fifth more of this process's time, and a tenth more of the server's."""
-
-
-def input_of(count: int, types: Sequence[str]) -> str:
-    """The rows of `input`: so many, as single parameters; 0: any number, as arrays."""
-    if not count:
-        return f"SELECT * FROM unnest({', '.join(f'${n}::{name}[]' for n, name in enumerate(types, 1))})"
-    numbers = itertools.count(1)
-    rows = (f"({', '.join(f'${next(numbers)}::{name}' for name in types)})" for _ in range(count))
-    return f"VALUES {', '.join(rows)}"
-
-
-@lru_cache(FEW + 1)
-def append_several(count: int) -> str:
-    """The statement of `append` for several batches. `count`: as in `input_of`."""
-    return f"""
-WITH input ({COLUMNS}, lock_key) AS ({input_of(count, TYPES)}),
-{ALLOWED if count else ALLOWED_OF_ARRAYS}
-INSERT INTO log.record_batches ({COLUMNS})
-SELECT {COLUMNS} FROM input JOIN allowed USING (topic_id, partition) ORDER BY topic_id, partition, base_offset
-RETURNING append_id
-"""
-
-
-APPEND_IN_TRANSACTIONS: Final = f"""
-WITH input ({COLUMNS}, lock_key, transaction_id) AS ({input_of(0, (*TYPES, "text"))}),
-open AS MATERIALIZED (
-  SELECT t.transaction_id FROM log.transactions t
-  WHERE t.transaction_id = ANY($12::text[]) AND t.deadline > clock_timestamp()
-    AND {OWNED.format(owner="($14::text[])[array_position($12::text[], t.transaction_id)]")}
-    AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id) < $13
-  FOR SHARE OF t SKIP LOCKED),
-shut AS MATERIALIZED (
-  SELECT i.topic_id, i.partition, min(i.base_offset) AS first_offset FROM input i
-  WHERE i.transaction_id IS NOT NULL AND NOT EXISTS (
-    SELECT FROM open o WHERE o.transaction_id = i.transaction_id) GROUP BY 1, 2),
-{ALLOWED_OF_ARRAYS},
-written AS (
-  INSERT INTO log.record_batches ({COLUMNS}, transaction_id, attributes)
-  SELECT {COLUMNS}, transaction_id, CASE WHEN transaction_id IS NULL THEN 0 ELSE {TRANSACTIONAL} END
-  FROM input JOIN allowed USING (topic_id, partition) LEFT JOIN shut s USING (topic_id, partition)
-  WHERE s.first_offset IS NULL OR base_offset < s.first_offset
-  ORDER BY topic_id, partition, base_offset
-  RETURNING topic_id, partition, base_offset, append_id, transaction_id),
-registered AS (
-  INSERT INTO log.transaction_partitions (transaction_id, topic_id, partition, first_offset)
-  SELECT transaction_id, topic_id, partition, min(base_offset) FROM written
-  WHERE transaction_id IS NOT NULL GROUP BY 1, 2, 3 ON CONFLICT DO NOTHING)
-SELECT append_id FROM written
-"""
-"""`append_several` for a commit with batches of transactions. It waits for nothing: a transaction that is being ended
-is skipped. `shut` is, in each partition, the first batch whose transaction is not open here: it and all behind it are
-not inserted, so there is no hole. A transaction with $13 partitions, to which this commit might add too many, takes the
-slow path, which counts exactly. $14 are the patterns of those who append to the transactions $12."""
-
-APPEND_ONE = f"""
-INSERT INTO log.record_batches ({COLUMNS})
-SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9
-WHERE {MAY_APPEND.format(lock_key="$10", topic_id="$1", partition="$2", base_offset="$3")}
-RETURNING append_id
-"""
-"""`append` of a single batch, which most commits have. It takes a quarter less of the server's time."""
-
 INSERT = f"""
 INSERT INTO log.record_batches ({COLUMNS}, transaction_id, attributes)
 SELECT t.*, $10, $11
@@ -226,9 +145,6 @@ ORDER BY base_offset
 """Batches from the one that holds the offset $3 on. From the second on they begin within limits: $4 bytes in memory,
 $5 batches, $6 bytes as stored, the last offset $7. The subqueries use sizes and references of the records. PostgreSQL
 loads only the returned records."""
-
-
-NO_TRANSACTIONS: Final[Mapping[str, str]] = {}
 
 
 class Bounds(NamedTuple):
@@ -294,70 +210,6 @@ def columns(batches: Rows, kept: Sequence[tuple[bytes, int | None]]) -> list[lis
         [records for records, _ in kept],
         [size for _, size in kept],
     ]
-
-
-def parameters(batches: Rows, kept: Sequence[tuple[bytes, int | None]], *more: Sequence[Any], few: bool) -> list[Any]:
-    """Batches as the parameters of `input`, with the lock keys of their partitions. `more`: further columns. `few`: as
-    single parameters."""
-    heads = {(topic_id, partition): append_id for topic_id, partition, _, append_id in reversed(batches)}
-    locks = {append_id: lock_key(*place) for place, append_id in heads.items()}
-    given = [*columns(batches, kept), [locks.get(append_id) for _, _, _, append_id in batches], *more]
-    return list(itertools.chain.from_iterable(zip(*given, strict=True))) if few else given
-
-
-async def append(
-    connection: Connection,
-    batches: Rows,
-    timeout_s: float | None = None,
-    transactions: Mapping[str, str] = NO_TRANSACTIONS,
-) -> set[str]:
-    """Insert each batch if no other gateway is appending to its partition and the partition ends at its base offset.
-
-    `transactions`: those of the batches, each with the patterns of its caller (`transaction_rules.Owner`). A batch of a
-    transaction is inserted only if the transaction is open, and the caller's.
-    Returns: the append ids of the inserted batches.
-    Raises: TimeoutError: the insert may have happened.
-    """
-    if len(batches) > 1 or transactions:
-        return await _append_several(connection, batches, timeout_s, transactions)
-    ((topic_id, partition, batch, append_id),) = batches
-    records, size = batch.stored, None
-    if len(records) >= COMPRESS_FROM_BYTES:
-        ((records, size),) = await kept_forms([batch])
-    inserted = await connection.fetch(
-        APPEND_ONE,
-        topic_id,
-        partition,
-        batch.base_offset,
-        batch.last_offset,
-        batch.max_timestamp_ms,
-        batch.record_count,
-        append_id,
-        records,
-        size,
-        lock_key(topic_id, partition),
-        timeout=timeout_s,
-    )
-    return {append_id} if inserted else set()
-
-
-async def _append_several(
-    connection: Connection,
-    batches: Rows,
-    timeout_s: float | None,
-    transactions: Mapping[str, str],
-) -> set[str]:
-    kept = await kept_forms([batch for _, _, batch, _ in batches])
-    if transactions:
-        places = {(topic_id, partition) for topic_id, partition, _, _ in batches}
-        values = parameters(batches, kept, [batch.transaction_id for _, _, batch, _ in batches], few=False)
-        values += [list(transactions), MOST_OF_TRANSACTION + 1 - len(places), list(transactions.values())]
-        statement = APPEND_IN_TRANSACTIONS
-    else:
-        few = len(batches) <= FEW
-        values = parameters(batches, kept, few=few)
-        statement = append_several(len(batches) if few else 0)
-    return {row[0].hex for row in await connection.fetch(statement, *values, timeout=timeout_s)}
 
 
 async def insert(connection: Connection, batches: Iterable[Row], size: int, transaction_id: str | None = None) -> None:

@@ -1,6 +1,6 @@
 """The further steps of an append that takes part in a transaction: one to an open transaction, and one that commits it.
 
-`locked_append` asks these at each step. The fast path of appends, `store.append`, asks the transaction's row itself.
+`locked_append` asks these at each step. The fast path, `append_store.append`, asks the transaction's row itself.
 """
 
 from collections import OrderedDict
