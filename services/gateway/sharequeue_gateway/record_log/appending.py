@@ -65,6 +65,7 @@ class WaitingAppend(msgspec.Struct, frozen=True, eq=False):
 
     request: AppendRequest
     append: PartitionAppend
+    place: TopicIdPartition
     done: "asyncio.Future[AppendResult]"
     turn_by: float
 
@@ -113,7 +114,8 @@ class Appender:
             done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
             turn_by = time.monotonic() + self._deadline_s
             alone = not (self._busy or self._in_company or self._gathered)
-            self._gathered.append(WaitingAppend(request, appends[0], done, turn_by))
+            place = (appends[0].topic_id, appends[0].partition)
+            self._gathered.append(WaitingAppend(request, appends[0], place, done, turn_by))
             if alone:
                 try:
                     await self._commit_next()
@@ -182,10 +184,7 @@ class Appender:
                 keys[waiting.request.append_id] = new_key(key, batch.base_offset)
             if within is not None:
                 owners[waiting.request.append_id] = within.owner
-        rows = [
-            (waiting.append.topic_id, waiting.append.partition, batch, waiting.request.append_id)
-            for waiting, batch in encoded
-        ]
+        rows = [(*waiting.place, batch, waiting.request.append_id) for waiting, batch in encoded]
         try:
             timeout_s = max(try_until - time.monotonic(), LEAST_S)
             inserted = await append_store.append(self._connection, rows, keys, owners, timeout_s)
@@ -198,17 +197,16 @@ class Appender:
         refused: set[TopicIdPartition] = set()
         again: list[WaitingAppend] = []
         for waiting, batch in encoded:
-            place = (waiting.append.topic_id, waiting.append.partition)
             outcome = inserted.get(waiting.request.append_id)
             if outcome:
-                appended.append((place, batch))
+                appended.append((waiting.place, batch))
                 if not waiting.done.done():
                     answer = keys.get(waiting.request.append_id, NO_KEY).answer
                     waiting.done.set_result(AppendResult([batch.base_offset], answer))
             elif outcome is not None:
-                refused.add(place)
-                self._fall_back_alone(waiting, deadline)
-            elif place in refused:
+                refused.add(waiting.place)
+                self._fall_back(waiting, deadline, alone=True)
+            elif waiting.place in refused:
                 again.append(waiting)
             else:
                 self._fall_back(waiting, deadline)
@@ -221,12 +219,11 @@ class Appender:
         locks: set[int] = set()
         encoded: Encoded = []
         for waiting in gathered:
-            append = waiting.append
-            place = (append.topic_id, append.partition)
+            append, place = waiting.append, waiting.place
             if waiting.request.key is not None:
                 lock = lock_of(waiting.request.key)
                 if lock in locks:  # a repeat
-                    self._fall_back_alone(waiting, deadline)
+                    self._fall_back(waiting, deadline, alone=True)
                     continue
                 locks.add(lock)
             slow = self._slow.get(place)
@@ -281,20 +278,21 @@ class Appender:
         for waiting, _ in encoded:
             self._fall_back(waiting, deadline)
 
-    def _fall_back(self, waiting: WaitingAppend, deadline: float, lost_at: int | None = None) -> None:
-        """Take the slow path. `lost_at`: as in LockedAppend.append."""
-        place = (waiting.append.topic_id, waiting.append.partition)
-        slow = self._slow.get(place)
-        if slow is None:
-            slow = self._slow[place] = SlowAppends()
-        slow.running += 1
-        background.start(self._tasks, self._append_in_turn(waiting, deadline, lost_at, place, slow))
+    def _fall_back(
+        self, waiting: WaitingAppend, deadline: float, lost_at: int | None = None, *, alone: bool = False
+    ) -> None:
+        """Take the slow path.
 
-    def _fall_back_alone(self, waiting: WaitingAppend, deadline: float) -> None:
-        """Take the slow path, which finds the key used, or waits for it: no append waits for this one."""
-        background.start(self._tasks, self._append_locked(waiting, deadline, None))
+        `lost_at`: as in LockedAppend.append. `alone`: it waits for its key, or is refused: no append waits for it.
+        """
+        slow = None if alone else self._slow.setdefault(waiting.place, SlowAppends())
+        if slow is not None:
+            slow.running += 1
+        background.start(self._tasks, self._append_locked(waiting, deadline, lost_at, slow))
 
-    async def _append_locked(self, waiting: WaitingAppend, deadline: float, lost_at: int | None) -> None:
+    async def _append_locked(
+        self, waiting: WaitingAppend, deadline: float, lost_at: int | None, slow: SlowAppends | None
+    ) -> None:
         try:
             result = await self._locked_append.append(waiting.request, deadline=deadline, lost_at=lost_at)
         except ApiError as error:
@@ -302,19 +300,14 @@ class Appender:
         else:
             if not waiting.done.done():
                 waiting.done.set_result(result)
-
-    async def _append_in_turn(
-        self, waiting: WaitingAppend, deadline: float, lost_at: int | None, place: TopicIdPartition, slow: SlowAppends
-    ) -> None:
-        try:
-            await self._append_locked(waiting, deadline, lost_at)
         finally:
-            slow.running -= 1
-            if not slow.running:
-                del self._slow[place]
-                self._gathered.extendleft(reversed(slow.behind))
-                if not self._busy:
-                    self._wake.set()
+            if slow is not None:
+                slow.running -= 1
+                if not slow.running:
+                    del self._slow[waiting.place]
+                    self._gathered.extendleft(reversed(slow.behind))
+                    if not self._busy:
+                        self._wake.set()
 
 
 def _refuse(waiting: WaitingAppend, error: ApiError) -> None:
