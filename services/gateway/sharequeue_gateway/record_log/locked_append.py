@@ -62,11 +62,8 @@ class Within:
     """
 
     owner: str = ANY_OWNER
-
-    @property
-    def gathers(self) -> bool:
-        """Return whether the append may take the fast path."""
-        return False
+    gathers: bool = False
+    """Whether the append may take the fast path."""
 
     async def lock(self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool) -> None:
         """Lock the transaction. `repeated`: an earlier request with the same key has appended the records.

@@ -3,9 +3,8 @@
 `locked_append` asks these at each step. The fast path, `append_store.append`, asks the transaction's row itself.
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from sharequeue.protocol.errors import ConcurrentTransactions
 from sharequeue.protocol.types import TopicIdPartition
@@ -14,6 +13,7 @@ from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.key_store import NewKey
 from sharequeue_gateway.record_log.locked_append import LookUp, NotOpen, Within
 from sharequeue_gateway.record_log.log import AppendResult
+from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.transactions import settlements, transaction_store
 from sharequeue_gateway.record_log.transactions.ending import End, Ending
 from sharequeue_gateway.record_log.transactions.settlements import Settling
@@ -25,53 +25,34 @@ from sharequeue_gateway.record_log.transactions.transaction_rules import (
 from sharequeue_gateway.record_log.transactions.transaction_store import Verdict
 from sharequeue_http.forms.errors import ApiError, TooLarge
 
-MOST_NOT_OPEN: Final = 1000
-"""How many transactions are remembered as not open."""
 
+class _OfTransaction(Within):
+    """What both have: the transaction, and how its end is found."""
 
-class KnownEnds:
-    """Finds out what became of transactions that are not open, and remembers those that appends were refused for."""
-
-    def __init__(self, database: LogDatabase, ending: Ending) -> None:
+    def __init__(self, database: LogDatabase, ending: Ending, transaction_id: str, owner: str = ANY_OWNER) -> None:
         self._database = database
         self._ending = ending
-        self._not_open: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self.count = ending.count
+        self._transaction_id = transaction_id
+        self.owner = owner
 
-    def __contains__(self, asked: tuple[str, str]) -> bool:
-        """Return whether an append to this transaction by this owner was refused."""
-        return asked in self._not_open
-
-    async def refusal(
-        self, transaction_id: str, owner: str, past: bool, look_up: LookUp
-    ) -> tuple[ApiError, AppendResult | None]:
-        """Find the end of a transaction; end it first if its time has passed.
+    async def _refusal(self, past: bool, look_up: LookUp) -> tuple[ApiError, AppendResult | None]:
+        """Find the end of the transaction; end it first if its time has passed.
 
         No statement can append to it any more, so an earlier try of the append is found now, or never happened.
         Returns: why the append is refused, and the earlier try.
         """
         if past:
-            found = await self._ending.end(transaction_id, End(TIME_OUT))
+            found = await self._ending.end(self._transaction_id, End(TIME_OUT))
         else:
-            found = await self._database.query(transaction_store.find, transaction_id, owner)
+            found = await self._database.query(transaction_store.find, self._transaction_id, self.owner)
         happened = await look_up()
-        self._not_open[transaction_id, owner] = None
-        if len(self._not_open) > MOST_NOT_OPEN:
-            self._not_open.popitem(last=False)
-        return append_refusal(transaction_id, found, happened is not None), happened
+        return append_refusal(self._transaction_id, found, happened is not None), happened
 
 
-class InTransaction(Within):
+class InTransaction(_OfTransaction):
     """An append to an open transaction of a client."""
 
-    def __init__(self, ends: KnownEnds, transaction_id: str, owner: str) -> None:
-        self._ends = ends
-        self._transaction_id = transaction_id
-        self.owner = owner
-
-    @property
-    def gathers(self) -> bool:
-        return (self._transaction_id, self.owner) not in self._ends
+    gathers = True
 
     async def lock(self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool) -> None:
         """Lock the transaction until the append has committed."""
@@ -90,17 +71,15 @@ class InTransaction(Within):
             )
 
     async def find_end(self, past: bool, look_up: LookUp) -> ApiError:
-        return (await self._ends.refusal(self._transaction_id, self.owner, past, look_up))[0]
+        return (await self._refusal(past, look_up))[0]
 
 
-class Settles(Within):
+class Settles(_OfTransaction):
     """An append that commits a transaction with acknowledgements. The transaction has no records of its own: those of
     the append are plain ones, which nobody ever sees uncommitted."""
 
-    def __init__(self, database: LogDatabase, ends: KnownEnds, transaction_id: str, settling: Settling) -> None:
-        self._database = database
-        self._ends = ends
-        self._transaction_id = transaction_id
+    def __init__(self, database: LogDatabase, ending: Ending, transaction_id: str, settling: Settling) -> None:
+        super().__init__(database, ending, transaction_id)
         self._settling = settling
 
     async def lock(self, connection: Any, places: Sequence[TopicIdPartition], repeated: bool) -> None:
@@ -130,8 +109,8 @@ class Settles(Within):
         return await settlements.commit_at_once(connection, self._transaction_id, self._settling, row, key)
 
     def count(self, seconds: float) -> None:
-        self._ends.count(COMMIT, seconds)
+        self._ending.count(COMMIT, seconds)
 
     async def find_end(self, past: bool, look_up: LookUp) -> AppendResult | ApiError:
-        refusal, happened = await self._ends.refusal(self._transaction_id, self.owner, past, look_up)
+        refusal, happened = await self._refusal(past, look_up)
         return refusal if happened is None else happened

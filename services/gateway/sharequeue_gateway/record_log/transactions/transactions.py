@@ -21,7 +21,7 @@ from sharequeue_gateway.record_log.locked_append import answer_of
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.owner import ANY_OWNER, ANYBODY, Owner
 from sharequeue_gateway.record_log.transactions import begin_store, open_store, transaction_store
-from sharequeue_gateway.record_log.transactions.appends import InTransaction, KnownEnds, Settles
+from sharequeue_gateway.record_log.transactions.appends import InTransaction, Settles
 from sharequeue_gateway.record_log.transactions.ending import End, Ending
 from sharequeue_gateway.record_log.transactions.settlements import Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import (
@@ -87,7 +87,6 @@ class PostgresTransactions:
         self._database = database
         self._appender = appender
         self._ending = ending
-        self._ends = KnownEnds(database, ending)
         self._sizes = TransactionSizes(options.most_bytes)
         self._most_open = options.most_open
         self._most_each = max(options.most_open * options.percent_each // 100, 1)
@@ -215,9 +214,8 @@ class PostgresTransactions:
         counted = transaction_id, owner.principal
         self._sizes.take(counted, size)
         try:
-            result = await self._appender.append(
-                appends, key, InTransaction(self._ends, transaction_id, owner.patterns)
-            )
+            within = InTransaction(self._database, self._ending, transaction_id, owner.patterns)
+            result = await self._appender.append(appends, key, within)
         except ApiError as error:
             if error.definite:
                 self._sizes.give_back(counted, size)
@@ -233,7 +231,7 @@ class PostgresTransactions:
 
         Raises: as `append`. If the transaction is not open any more, nothing was appended or settled.
         """
-        settles = Settles(self._database, self._ends, transaction_id, settling)
+        settles = Settles(self._database, self._ending, transaction_id, settling)
         return await self._appender.append(appends, key, settles)
 
     async def first_answer(self, key: IdempotencyKey) -> AppendResult | None:
