@@ -112,15 +112,13 @@ async def reserve(connection: Any, floors: Sequence[Floor], hold_ms: int) -> lis
     async with connection.transaction():
         await store.lock(connection, places)
         bounds = await store.bounds(connection, places)
-        clamped, from_start = [], []
-        for key, state_epoch, target, *_ in floors:
-            found = bounds.get((key.topic_id, key.partition))
-            start, end = (0, 0) if found is None else (found.log_start_offset, found.log_end_offset)
-            clamped.append(Floor(key, state_epoch, min(max(target, start), end)))
-            from_start.append(Floor(key, -1, start))
-        await readers_store.enter(connection, from_start, hold_ms)
-        await readers_store.reserve(connection, clamped, hold_ms)
-    return clamped
+        reserved, lowest = [], []
+        for floor in floors:
+            start, end, *_ = bounds.get((floor.key.topic_id, floor.key.partition), store.NO_BOUNDS)
+            reserved.append(floor._replace(floor=min(max(floor.floor, start), end)))
+            lowest.append(floor._replace(floor=start))
+        await readers_store.enter(connection, lowest, hold_ms)
+    return reserved
 
 
 class Readers:
@@ -192,10 +190,8 @@ class Readers:
     async def reserve(self, floors: Sequence[Floor], hold_ms: int) -> list[Floor]:
         """A reset is about to set these starts under a new state epoch: from now on no earlier life raises a floor.
 
-        The floor is the lower one of the old and the new: the state may still be the old one.
-        Without a row it is the log
-        start until `raise_floors`: a leader may begin with the old state now. Returns: the starts, within the bounds of
-        the log.
+        The floor is the log start until `raise_floors`: a leader may begin with the old state now. Returns: the starts,
+        within the bounds of the log.
         """
         reserved: list[Floor] = []
         for first in range(0, len(floors), MOST_PARTITIONS):

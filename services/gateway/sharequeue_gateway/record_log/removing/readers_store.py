@@ -137,19 +137,3 @@ async def count_removed(
         new_log_start,
     )
     return {row[0]: row[1] for row in rows}
-
-
-async def reserve(connection: Connection, floors: Sequence[Floor], hold_ms: int) -> None:
-    """Give rows a new state epoch, and the lower one of their old and new floors.
-    Call it under the partitions' locks."""
-    await connection.execute(
-        """INSERT INTO log.readers AS r (topic_id, partition, group_id, state_epoch, floor, hold_ms)
-           SELECT t.*, $6 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::bigint[])
-             AS t(topic_id, partition, group_id, state_epoch, floor) ORDER BY topic_id, partition, group_id
-           ON CONFLICT (topic_id, partition, group_id) DO UPDATE SET
-             floor = least(r.floor, excluded.floor), state_epoch = excluded.state_epoch, hold_ms = excluded.hold_ms,
-             active_at = now(), ready = NULL, delayed = NULL
-           WHERE r.state_epoch <= excluded.state_epoch""",
-        *columns(floors),
-        hold_ms,
-    )
