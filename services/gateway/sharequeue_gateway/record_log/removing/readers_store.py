@@ -88,21 +88,14 @@ HOLDS: Final = "(r.hold_ms < 0 OR r.active_at > now() - r.hold_ms * interval '1 
 """Whether the group of a row holds the partition now. `hold_ms`: how long it does after its last use; 0: never."""
 
 
-async def lowest_floor(connection: Connection, topic_id: str, partition: int) -> int | None:
-    """The lowest floor of the groups that hold a partition; None: no group does. Call it under the partition's lock."""
-    found: int | None = await connection.fetchval(
-        f"SELECT min(r.floor) FROM log.readers r WHERE r.topic_id = $1 AND r.partition = $2 AND {HOLDS}",
-        topic_id,
-        partition,
-    )
-    return found
-
-
-async def lowest_floors(connection: Connection, topic_id: str) -> dict[int, int]:
-    """As `lowest_floor`, for each partition of a topic that a group holds. Without the locks it is a hint."""
+async def lowest_floors(connection: Connection, topic_id: str, partitions: Sequence[int]) -> dict[int, int]:
+    """The lowest floor of the groups that hold a partition, for each that a group holds. Without the partitions' locks
+    it is a hint."""
     rows = await connection.fetch(
-        f"SELECT r.partition, min(r.floor) FROM log.readers r WHERE r.topic_id = $1 AND {HOLDS} GROUP BY r.partition",
+        f"""SELECT r.partition, min(r.floor) FROM log.readers r
+            WHERE r.topic_id = $1 AND r.partition = ANY($2::int[]) AND {HOLDS} GROUP BY r.partition""",
         topic_id,
+        partitions,
     )
     return {row[0]: row[1] for row in rows}
 

@@ -33,7 +33,7 @@ async def trim(
         if bounds is None or bounds.deleted:
             return None
         start, end = bounds.log_start_offset, bounds.log_end_offset
-        floor = await readers_store.lowest_floor(connection, topic_id, partition)
+        floor = (await readers_store.lowest_floors(connection, topic_id, [partition])).get(partition)
         pointed = None  # asked behind the floor: a dead letter is written before the floor passes its record
         if rule.cleanup:
             pointed = (await dead_letter_sources.lowest(connection, topic_id, {partition: start})).get(partition)
@@ -61,7 +61,7 @@ class Retaining:
         floors: Mapping[int, int] = {}
         absent: frozenset[int] | set[int] = frozenset()
         if rule.keep or rule.cleanup:
-            floors = await self._query(readers_store.lowest_floors, topic_id)
+            floors = await self._query(readers_store.lowest_floors, topic_id, partitions)
             absent = await self._query(readers_store.partitions_without_a_group, topic_id, partitions)
         pointed: Mapping[int, int] = {}
         if rule.cleanup:
