@@ -10,7 +10,6 @@ import asyncpg
 import pytest
 from sharequeue_gateway.record_log import backlog_store
 from sharequeue_gateway.record_log.backlog_store import Backlog, Backlogs
-from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing import purging
@@ -183,7 +182,7 @@ async def test_od_107_those_of_a_deleted_dead_letter_topic_go_in_steps(
         assert (await it.open(), await it.ranges()) == (5, [(1, 4)]), "not in the transaction of the deletion"
         steps = []
         for _ in range(4):
-            steps.append(await it.log.database.query(dead_letter_sources.remove_deleted, 2, 0))
+            steps.append(await it.log.database.query(purging.remove_letters, 2, 0))
             await it.log.database.query(purging.remove_rows, 10, 0)
             await it.log.database.query(purging.renew_marks, 10, 0)
             await it.log.database.query(purging.forget_deleted, 10, 0)

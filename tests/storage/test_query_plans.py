@@ -209,7 +209,7 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
         lambda c: dead_letter_sources.remove(c, TOPIC, {0: [(n, n + 1) for n in range(500, 600, 5)]}),
         100,
     ),
-    "no dead letters of deleted topics": (lambda c: dead_letter_sources.remove_deleted(c, 1000, 0), 10),
+    "no dead letters of deleted topics": (lambda c: purging.remove_letters(c, 1000, 0), 10),
     "dead letters that their consumers have finished": (
         lambda c: dead_letter_sources.finished_by(c, "g1", TOPIC, "desk", 5000),
         20,

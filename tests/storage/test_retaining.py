@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
+from sharequeue_gateway.record_log.removing import purging
 from sharequeue_gateway.record_log.removing.readers import Beginning
 from sharequeue_gateway.record_log.removing.readers_store import Floor
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
@@ -123,7 +123,7 @@ async def test_rt_120_cleaning_keeps_what_an_open_dead_letter_without_a_copy_poi
         await it.log.delete_records(queue, {0: 3})
         assert await it.sweep(CLEAN) == {0: 9}
         await it.log.delete_topic(queue, 1)
-        await it.log.database.query(dead_letter_sources.remove_deleted, 1000, 0)
+        await it.log.database.query(purging.remove_letters, 1000, 0)
         assert await it.sweep(CLEAN) == {0: 11}
         await letters.append(it.topic, 0, [parked[0]._replace(state_epoch=-1)])
         assert await it.sweep(CLEAN) == {0: 12}

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue_gateway.record_log.log import DeadLetterKey, DeadLetterRow, LetterOutcome, Parked
-from sharequeue_gateway.record_log.store import Connection, changed, columns_of
+from sharequeue_gateway.record_log.store import Connection, columns_of
 
 PARKED: Final = -1
 
@@ -215,20 +215,6 @@ async def remove(connection: Connection, letter_topic_id: str, ranges: Mapping[i
             partition,
             *columns_of(of_partition, 2),
         )
-
-
-async def remove_deleted(connection: Connection, at_once: int, _: int) -> int:
-    """Remove some dead letters of deleted topics: a stage of the purge. Returns: how many."""
-    return await changed(
-        connection,
-        """DELETE FROM log.dead_letter_sources WHERE ctid = ANY(ARRAY(
-             SELECT s.ctid FROM log.partitions p CROSS JOIN LATERAL (
-               SELECT ctid FROM log.dead_letter_sources
-               WHERE letter_topic_id = p.topic_id AND letter_partition = p.partition AND letter_offset >= 0
-               ORDER BY letter_offset LIMIT $1 FOR UPDATE SKIP LOCKED) s
-             WHERE p.trimmed_at IS NOT NULL AND p.deleted LIMIT $1))""",
-        at_once,
-    )
 
 
 async def parked_counts(connection: Connection, group_id: str) -> dict[TopicIdPartition, Parked]:

@@ -12,7 +12,6 @@ from typing import Final
 from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import looking
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
 from sharequeue_gateway.record_log.key_store import KNOWN_S
 from sharequeue_gateway.record_log.store import NOW_MS, Connection, changed, remove_some
 
@@ -43,8 +42,13 @@ _ENDED = f"a.topic_id = p.topic_id AND a.partition = p.partition AND a.marker_of
 """Aborted transactions of a partition whose marker is purged: no batch of theirs is left to be read."""
 
 
+_LETTERS = """p.deleted AND s.letter_topic_id = p.topic_id AND s.letter_partition = p.partition
+  AND s.letter_offset >= 0"""
+"""Dead letters in a partition of a deleted topic."""
+
+
 async def _remove_below_marks(
-    table: str, name: str, which: str, order: str, connection: Connection, at_once: int, seconds: int
+    table: str, name: str, which: str, order: str, connection: Connection, at_once: int, seconds: int, *, lock: str = ""
 ) -> int:
     """Remove some rows below marks that are `seconds` old, or of deleted topics. Returns: how many.
 
@@ -54,7 +58,7 @@ async def _remove_below_marks(
         connection,
         f"""DELETE FROM log.{table} WHERE ctid = ANY(ARRAY(
               SELECT place FROM log.partitions p CROSS JOIN LATERAL (
-                SELECT {name}.ctid AS place FROM log.{table} {name} WHERE {which} ORDER BY {order} LIMIT $1) found
+                SELECT {name}.ctid AS place FROM log.{table} {name} WHERE {which} ORDER BY {order} LIMIT $1 {lock}) found
               WHERE p.trimmed_at IS NOT NULL AND (p.deleted OR p.trimmed_at < now() - make_interval(secs => $2))
               LIMIT $1))""",
         at_once,
@@ -64,6 +68,9 @@ async def _remove_below_marks(
 
 remove_rows: Final = partial(_remove_below_marks, "record_batches", "b", _PURGEABLE, "b.base_offset")
 remove_aborted: Final = partial(_remove_below_marks, "aborted_transactions", "a", _ENDED, "a.marker_offset")
+remove_letters: Final = partial(
+    _remove_below_marks, "dead_letter_sources", "s", _LETTERS, "s.letter_offset", lock="FOR UPDATE SKIP LOCKED"
+)
 
 
 async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int:
@@ -81,8 +88,7 @@ async def renew_marks(connection: Connection, at_once: int, seconds: int) -> int
                 AND (SELECT b.base_offset FROM log.record_batches b WHERE {_PURGEABLE}
                      ORDER BY b.base_offset LIMIT 1) IS NULL
                 AND NOT EXISTS (SELECT FROM log.aborted_transactions a WHERE {_ENDED})
-                AND (SELECT s.letter_offset FROM log.dead_letter_sources s WHERE p.deleted AND s.letter_offset >= 0
-                       AND s.letter_topic_id = p.topic_id AND s.letter_partition = p.partition
+                AND (SELECT s.letter_offset FROM log.dead_letter_sources s WHERE {_LETTERS}
                      ORDER BY s.letter_offset LIMIT 1) IS NULL
               LIMIT $1 FOR UPDATE SKIP LOCKED) done
             WHERE p.topic_id = done.topic_id AND p.partition = done.partition""",
@@ -169,7 +175,7 @@ Stage = Callable[[Connection, int, int], Awaitable[int]]
 STAGES: Final[Sequence[tuple[Stage, int]]] = (
     (remove_rows, PURGE_AFTER_S),
     (remove_aborted, PURGE_AFTER_S),
-    (dead_letter_sources.remove_deleted, 0),
+    (remove_letters, 0),
     (renew_marks, PURGE_AFTER_S),
     *((partial(remove_of_deleted, table), 0) for table in OF_TOPICS),
     *((partial(remove_expired, table), 0) for table in ("unique_keys", "outcomes", "samples")),
