@@ -6,12 +6,17 @@ from collections.abc import Awaitable, Callable
 import pytest
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.removing import compacting
-from sharequeue_gateway.record_log.removing.compacting import PIECE_BATCHES, Replacement, replaced
+from sharequeue_gateway.record_log.removing.compacting import PIECE_BATCHES, Replacement
 
 from sharequeue.protocol.errors import InvalidUpdateVersion
+from sharequeue.protocol.messages.compaction import ReplacedBatch
 from sharequeue_http.forms.errors import InvalidRequest, TooLarge
 from tests.storage.database import session
 from tests.storage.record_logs import PostgresRecordLogs, append, new_topic
+
+
+def replaced(base_offset: int, generation: int, record_count: int) -> ReplacedBatch:
+    return ReplacedBatch(base_offset=base_offset, generation=generation, record_count=record_count)
 
 
 async def offsets_left(log: PostgresRecordLog, topic: str, offset: int = 0) -> list[int]:

@@ -17,7 +17,7 @@ from sharequeue_gateway.record_log.log import OffsetOutOfRange, PartitionAppend
 from sharequeue_gateway.record_log.owner import ANY_OWNER
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
-from sharequeue_gateway.record_log.removing.compacting import Replacement, replaced
+from sharequeue_gateway.record_log.removing.compacting import Replacement
 from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.settlements import Settlement, Settling
 from sharequeue_gateway.record_log.transactions.transaction_rules import ABORT, COMMIT
@@ -29,6 +29,7 @@ from sharequeue.protocol.types import SharePartitionKey
 from tests.storage.database import session
 from tests.storage.record_log_suite import key_of
 from tests.storage.record_logs import PostgresRecordLogs, append, append_all, batch_of, new_topic, read_all, tail
+from tests.storage.test_compacting import replaced
 
 MIB = 1 << 20
 PAGES_OF_A_MIB = 256

@@ -88,17 +88,6 @@ async def whole_batches(
     return {row[0]: (row[6], store.decode(topic_id, partition, row[:6])) for row in rows}
 
 
-async def newest_base_offset(connection: Connection, topic_id: str, partition: int) -> int:
-    """The base offset of the newest batch; -1 if there is none."""
-    found: int | None = await connection.fetchval(
-        """SELECT base_offset FROM log.record_batches
-           WHERE topic_id = $1 AND partition = $2 ORDER BY base_offset DESC LIMIT 1""",
-        topic_id,
-        partition,
-    )
-    return -1 if found is None else found
-
-
 async def replace(
     connection: Connection, topic_id: str, partition: int, batches: Sequence[tuple[int, RecordBatch]]
 ) -> set[int]:
@@ -202,10 +191,9 @@ async def _replace_in_pieces(
         bounds = (await store.bounds(connection, [place])).get(place)
         if bounds is None or bounds.deleted:
             raise UnknownTopicOrPartition("the topic was deleted, or has no records")
-        newest = await newest_base_offset(connection, *place)
         for piece in _pieces(size_of):
             found = await whole_batches(connection, *place, piece)
-            _check_places(piece, found, bounds, newest)
+            _check_places(piece, found, bounds)
             smaller, answered = await asyncio.to_thread(_apply, piece, wanted, found)
             done += answered
             if smaller:
@@ -252,20 +240,16 @@ def _apply(
             raise InvalidRequest(f"{base_offset} is the marker of a transaction, which holds no records")
         _check_ranges(replacement, batch)
         smaller = batch.without(replacement.removed)
-        repeated = generation == replacement.generation + 1 and smaller.record_count == batch.record_count
-        if repeated:
-            done.append(replaced(base_offset, generation, batch.record_count))
-            continue
-        if generation != replacement.generation:
+        if generation == replacement.generation:
+            changed.append((generation, smaller))
+        elif generation != replacement.generation + 1 or smaller.record_count != batch.record_count:  # it is no repeat
             raise _overtaken(base_offset)
-        changed.append((generation, smaller))
-        done.append(replaced(base_offset, generation + 1, smaller.record_count))
+        done.append(
+            ReplacedBatch(
+                base_offset=base_offset, generation=replacement.generation + 1, record_count=smaller.record_count
+            )
+        )
     return changed, done
-
-
-def replaced(base_offset: int, generation: int, record_count: int) -> ReplacedBatch:
-    """A batch as it is after its replacement."""
-    return ReplacedBatch(base_offset=base_offset, generation=generation, record_count=record_count)
 
 
 def _check_ranges(replacement: Replacement, batch: RecordBatch) -> None:
@@ -278,7 +262,7 @@ def _check_ranges(replacement: Replacement, batch: RecordBatch) -> None:
         position = last + 1
 
 
-def _check_places(piece: Sequence[int], found: dict[int, tuple[int, RecordBatch]], bounds: Bounds, newest: int) -> None:
+def _check_places(piece: Sequence[int], found: dict[int, tuple[int, RecordBatch]], bounds: Bounds) -> None:
     """Refuse batches that are gone, that reach the last stable offset, that were deleted, and the newest one."""
     stable = bounds.last_stable_offset
     for base_offset in piece:
@@ -291,7 +275,7 @@ def _check_places(piece: Sequence[int], found: dict[int, tuple[int, RecordBatch]
             raise OffsetOutOfRange(
                 f"the batch at {base_offset} reaches the last stable offset {stable}", bounds.log_start_offset
             )
-        if base_offset == newest:
+        if last_offset + 1 == bounds.log_end_offset:
             raise InvalidRequest(f"the batch at {base_offset} is the newest one, which cannot be compacted")
 
 
