@@ -158,12 +158,8 @@ class RecordBatch(StoredBatch):
 
     def view(self, first_offset: int, last_offset: int) -> memoryview:
         """As `slice`, without a copy."""
-        begin, end = self._indexes(first_offset, last_offset)
-        if begin >= end:
-            return memoryview(b"")
-        start = self._start
-        first = start + self._ends[begin - 1] if begin else start
-        return memoryview(self.stored)[first : start + self._ends[end - 1] - 1]
+        found = self.run(first_offset, last_offset)
+        return memoryview(b"") if found is None else found[4]
 
     def run(
         self, first_offset: int, last_offset: int
