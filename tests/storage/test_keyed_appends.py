@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 from sharequeue_gateway.record_log import append_store, appending, key_store, store
 from sharequeue_gateway.record_log.database import APPEND_SETTINGS
-from sharequeue_gateway.record_log.locked_append import AppendRequest
+from sharequeue_gateway.record_log.locked_append import AppendRequest, lock_of
 from sharequeue_gateway.record_log.log import AppendResult, IdempotencyKey
 from sharequeue_gateway.record_log.postgres import PostgresRecordLog
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -143,7 +143,7 @@ async def test_an_open_transaction_that_holds_a_key_holds_up_this_key_alone(modu
     async with session(module_database) as admin, PostgresRecordLogs(module_database).open() as log:
         await append(log, topic, ["x"])
         async with admin.transaction():
-            lock = key_store.lock_of("/p", topic, "held")
+            lock = lock_of(key_of(topic, "held", b""))
             await admin.execute("SELECT pg_advisory_xact_lock($1)", lock)
             held = asyncio.create_task(keyed(log, topic, "held"))
             async with asyncio.timeout(HANG_S):

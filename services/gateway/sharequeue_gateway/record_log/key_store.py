@@ -2,7 +2,6 @@
 by PostgreSQL's clock: the clocks of gateways may differ.
 """
 
-import hashlib
 from typing import Final, NamedTuple
 
 from sharequeue_gateway.record_log.store import NOW_MS
@@ -22,16 +21,9 @@ A caller without an access key finds those of all: the first try of a producer m
 one."""
 
 
-def lock_of(path: str, topic_id: str, key: str) -> int:
-    """The advisory lock of a key. All callers have the same one: a producer may have repeated a request with its key,
-    while the first try without one is under way."""
-    name = hashlib.blake2b("\0".join((path, topic_id, key)).encode(), digest_size=8).digest()
-    return int.from_bytes(name, "big", signed=True)
-
-
 class NewKey(NamedTuple):
-    """A key that is stored with a batch; all None: the batch has no key. `lock`: see `lock_of`. `known_ms`: for how
-    long it is known."""
+    """A key that is stored with a batch; all None: the batch has no key. `lock`: see `locked_append.lock_of`.
+    `known_ms`: for how long it is known."""
 
     lock: int | None = None
     key: str | None = None

@@ -9,6 +9,7 @@ nobody.
 """
 
 import asyncio
+import hashlib
 import itertools
 import logging
 import time
@@ -388,7 +389,10 @@ async def answer_of(connection: Any, key: IdempotencyKey) -> AppendResult | None
 
 
 def lock_of(key: IdempotencyKey) -> int:
-    return key_store.lock_of(key.path, key.topic_id, key.key)
+    """The advisory lock of a key. All callers have the same one: a producer may have repeated a request with its key,
+    while the first try without one is under way."""
+    name = hashlib.blake2b(f"{key.path}\0{key.topic_id}\0{key.key}".encode(), digest_size=8).digest()
+    return int.from_bytes(name, "big", signed=True)
 
 
 def new_key(key: IdempotencyKey, base_offset: int) -> key_store.NewKey:
