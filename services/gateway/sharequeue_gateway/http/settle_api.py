@@ -1,6 +1,5 @@
 """An acknowledgement that carries records: both happen, or neither."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,8 +19,7 @@ from sharequeue.protocol.types import MAX_RECORDS
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.delivery.acknowledging import APPLIED
 from sharequeue_gateway.http.access.owners import Owners
-from sharequeue_gateway.producing.producer import Prepared, Producer, check_partitions, lasting
-from sharequeue_gateway.record_log.log import IdempotencyKey
+from sharequeue_gateway.producing.producer import Prepared, Producer, check_partitions
 from sharequeue_gateway.routing.settled_commits import SettledCommits
 from sharequeue_gateway.routing.settling import Wanted
 from sharequeue_http.answer import Answer
@@ -68,14 +66,8 @@ class SettleApi:
         def answer(base_offsets: Sequence[int]) -> bytes:
             return _answer(count, lock_ms, prepared, base_offsets)
 
-        key, owner = None, self._owners.of(call.caller.principal)
-        name, retention = call.header("idempotency-key"), call.header("idempotency-retention-ms")
-        long_known = lasting(name, retention)
-        if name is not None:
-            fingerprint = hashlib.sha256(call.raw).digest()
-            topic_id = prepared[0].topic.topic_id
-            path = call.exchange.path
-            key = IdempotencyKey(owner.principal, path, topic_id, name, fingerprint, answer, long_known)
+        key = self._owners.key_of(call, prepared[0]._replace(body=answer, plain=False), call.raw)
+        owner = self._owners.of(call.caller.principal)
         wanted = [Wanted(group_id, request.member_id, request.acknowledgements)]
         call.raw = b""  # a large request is not kept until it is durable
         request.produce = []  # its values are views of the request

@@ -44,7 +44,7 @@ class Owners:
     def key_of(self, call: Call, prepared: Prepared, body: bytes) -> IdempotencyKey | None:
         """The idempotency key of a request that produces; None: it has none. Raises: InvalidRequest."""
         name, retention = call.header("idempotency-key"), call.header("idempotency-retention-ms")
-        fingerprint = hashlib.sha256(body).digest()
+        fingerprint = b"" if name is None else hashlib.sha256(body).digest()
         return key_of(
             self.of(call.caller.principal).principal, prepared, call.exchange.path, name, retention, fingerprint
         )
