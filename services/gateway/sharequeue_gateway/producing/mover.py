@@ -81,12 +81,9 @@ class Mover:
             now_ms, due_at_ms = await self._query(scheduled_store.next_due)
             if not moved + made:  # another gateway moves what is due
                 return MOVED_BY_OTHERS_S
-        if due_at_ms is None:
-            self._oldest_due = math.inf
-            return LOOK_S if self._on_duty() else OTHERS_LOOK_S
-        self._oldest_due = time.monotonic() + (due_at_ms - now_ms) / 1000
-        longest_s = LOOK_S if self._on_duty() else OTHERS_LOOK_S
-        return float(min(longest_s, max(LEAST_S, (due_at_ms - now_ms) / 1000)))
+        due_in_s = math.inf if due_at_ms is None else (due_at_ms - now_ms) / 1000
+        self._oldest_due = time.monotonic() + due_in_s
+        return min(LOOK_S if self._on_duty() else OTHERS_LOOK_S, max(LEAST_S, due_in_s))
 
     async def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
