@@ -113,7 +113,7 @@ def in_one_commit(count: int) -> Callable[[PostgresRecordLog, str, str | None], 
         ]
         owners = {} if transaction is None else {batch[3]: ANY_OWNER for batch in batches}
         async with log.database.connections.lend(5) as connection:
-            inserted = await append_store.append(connection, batches, owners=owners)
+            inserted = await append_store.append(connection, batches, {}, owners)
         assert inserted == {batch[3]: True for batch in batches}
 
     return appended

@@ -388,7 +388,7 @@ async def test_no_plan_scans_the_keys(database_url: str, count: int) -> None:
             row[3]: key_store.NewKey(end * 100 + n, f"{end}-{n}", "/p", "c", b"f", b"[]", 1)
             for n, row in enumerate(rows)
         }
-        assert await append_store.append(connection, rows, keys) == {row[3]: True for row in rows}
+        assert await append_store.append(connection, rows, keys, {}) == {row[3]: True for row in rows}
         end += count
 
     async with (

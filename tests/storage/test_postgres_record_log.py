@@ -318,7 +318,7 @@ async def test_a_commit_inserts_the_batches_of_those_partitions_that_end_at_thei
             batches = [
                 (topic, place[0], RecordBatch.encode(place[1], [tail(1)], 7), each) for each, place in ids.items()
             ]
-            return {ids[each] for each in await append_store.append(admin, batches)}
+            return {ids[each] for each in await append_store.append(admin, batches, {}, {})}
 
         both = await commit({0: 0, 1: 0})
         assert len(both) == count

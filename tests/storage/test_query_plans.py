@@ -169,13 +169,13 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
         500,
     ),
     "append at the tail": (
-        lambda c: append_store.append(c, [(*PLACE, some_batch(END), log_store.new_append_id())]),
+        lambda c: append_store.append(c, [(*PLACE, some_batch(END), log_store.new_append_id())], {}, {}),
         10,
     ),
-    "append of a few": (lambda c: append_store.append(c, some_rows(append_store.FEW)), 10),
-    "append of many": (lambda c: append_store.append(c, some_rows(append_store.FEW + 1)), 10),
+    "append of a few": (lambda c: append_store.append(c, some_rows(append_store.FEW), {}, {}), 10),
+    "append of many": (lambda c: append_store.append(c, some_rows(append_store.FEW + 1), {}, {}), 10),
     "refused append": (
-        lambda c: append_store.append(c, [(*PLACE, some_batch(END - 10), log_store.new_append_id())]),
+        lambda c: append_store.append(c, [(*PLACE, some_batch(END - 10), log_store.new_append_id())], {}, {}),
         10,
     ),
     "look up a lost append": (lambda c: log_store.appended(c, *PLACE, log_store.new_append_id(), END - 100), 20),

@@ -69,7 +69,7 @@ async def append_to(connection: Any, *transaction_ids: str) -> None:
         (*PLACE, RecordBatch.encode(offset, [b',"value":1}'], 7, None, transaction_id), uuid.uuid4().hex)
         for offset, transaction_id in enumerate(transaction_ids, 50)
     ]
-    inserted = await append_store.append(connection, rows, owners={row[3]: MINE for row in rows})
+    inserted = await append_store.append(connection, rows, {}, {row[3]: MINE for row in rows})
     assert inserted == {row[3]: True for row in rows}
 
 

@@ -8,7 +8,6 @@ is refused, none behind it in its partition is inserted: there is no hole.
 import itertools
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sharequeue_gateway.record_log import store
@@ -19,7 +18,6 @@ from sharequeue_gateway.record_log.store import COLUMNS, MAY_APPEND, Connection,
 FEW: Final = 8
 """Up to so many batches are sent as single parameters. For arrays, asyncpg looks up the kind of each element: two or
 three batches in arrays take a fifth more of this process's time, and a tenth more of the server's."""
-NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 _ONE: Final = f"""
   INSERT INTO log.record_batches ({COLUMNS})
@@ -146,8 +144,8 @@ SELECT append_id, true FROM written UNION ALL SELECT append_id, false FROM refus
 async def append(
     connection: Connection,
     batches: store.Rows,
-    keys: Mapping[str, NewKey] = NONE,
-    owners: Mapping[str, str] = NONE,
+    keys: Mapping[str, NewKey],
+    owners: Mapping[str, str],
     timeout_s: float | None = None,
 ) -> dict[str, bool]:
     """Insert those batches that may be inserted.

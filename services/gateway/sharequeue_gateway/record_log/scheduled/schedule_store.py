@@ -1,7 +1,7 @@
 """The SQL of schedules, one function per statement."""
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sharequeue_gateway.record_log.store import NOW_MS, Connection, changed
 
@@ -84,10 +84,9 @@ async def lock_due(connection: Connection, most: int) -> tuple[int, list[tuple[s
 
 async def advance(connection: Connection, schedules: Sequence[tuple[str, str, int, int | None]]) -> None:
     """Store the next and the last times of schedules: topic id, name, next, last; None: the last one stays."""
-    columns: list[Any] = [list(column) for column in zip(*schedules, strict=True)]
     await connection.execute(
         """UPDATE log.schedules s SET next_at_ms = t.next_at_ms, last_at_ms = coalesce(t.last_at_ms, s.last_at_ms)
            FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[]) AS t(topic_id, name, next_at_ms, last_at_ms)
            WHERE s.topic_id = t.topic_id AND s.name = t.name""",
-        *columns,
+        *zip(*schedules, strict=True),
     )
