@@ -3,7 +3,7 @@
 import os
 import uuid
 
-from sharequeue_gateway.record_log.store import new_append_id
+from sharequeue_gateway.record_log.append_store import new_append_id
 
 
 def test_ids_differ_in_one_process_and_in_a_forked_one() -> None:

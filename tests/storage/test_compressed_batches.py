@@ -108,7 +108,7 @@ def in_one_commit(count: int) -> Callable[[PostgresRecordLog, str, str | None], 
         values = [MIXED[number % len(MIXED)] for number in range(count)]
         end = (await log.offsets(topic, [0]))[0].log_end_offset
         batches = [
-            (topic, 0, RecordBatch.encode(end + n, [tail(value)], 0, None, transaction), store.new_append_id())
+            (topic, 0, RecordBatch.encode(end + n, [tail(value)], 0, None, transaction), append_store.new_append_id())
             for n, value in enumerate(values)
         ]
         owners = {} if transaction is None else {batch[3]: ANY_OWNER for batch in batches}

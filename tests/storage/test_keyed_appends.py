@@ -382,7 +382,8 @@ async def test_no_plan_scans_the_keys(database_url: str, count: int) -> None:
     async def append_some(connection: Any) -> None:
         nonlocal end
         rows = [
-            (topic, 0, RecordBatch.encode(end + n, [b',"value":1}'], 7), store.new_append_id()) for n in range(count)
+            (topic, 0, RecordBatch.encode(end + n, [b',"value":1}'], 7), append_store.new_append_id())
+            for n in range(count)
         ]
         keys = {
             row[3]: key_store.NewKey(end * 100 + n, f"{end}-{n}", "/p", "c", b"f", b"[]", 1)

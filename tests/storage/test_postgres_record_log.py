@@ -314,7 +314,7 @@ async def test_a_commit_inserts_the_batches_of_those_partitions_that_end_at_thei
                 (number % len(offsets), offsets[number % len(offsets)] + number // len(offsets))
                 for number in range(count)
             ]
-            ids = {store.new_append_id(): place for place in places}
+            ids = {append_store.new_append_id(): place for place in places}
             batches = [
                 (topic, place[0], RecordBatch.encode(place[1], [tail(1)], 7), each) for each, place in ids.items()
             ]

@@ -83,8 +83,8 @@ def some_letter(offset: int) -> DeadLetterKey:
 
 def some_rows(count: int) -> list[tuple[str, int, RecordBatch, str]]:
     """Batches at the tail, and one of another partition that does not exist."""
-    batches = [(*PLACE, some_batch(END + 10 * number), log_store.new_append_id()) for number in range(count - 1)]
-    return [*batches, (TOPIC, 1, some_batch(0), log_store.new_append_id())]
+    batches = [(*PLACE, some_batch(END + 10 * number), append_store.new_append_id()) for number in range(count - 1)]
+    return [*batches, (TOPIC, 1, some_batch(0), append_store.new_append_id())]
 
 
 def some_row(key_id: int) -> state_store.StoredRow:
@@ -169,16 +169,16 @@ LOG_STATEMENTS: dict[str, tuple[Statement, int]] = {
         500,
     ),
     "append at the tail": (
-        lambda c: append_store.append(c, [(*PLACE, some_batch(END), log_store.new_append_id())], {}, {}),
+        lambda c: append_store.append(c, [(*PLACE, some_batch(END), append_store.new_append_id())], {}, {}),
         10,
     ),
     "append of a few": (lambda c: append_store.append(c, some_rows(append_store.FEW), {}, {}), 10),
     "append of many": (lambda c: append_store.append(c, some_rows(append_store.FEW + 1), {}, {}), 10),
     "refused append": (
-        lambda c: append_store.append(c, [(*PLACE, some_batch(END - 10), log_store.new_append_id())], {}, {}),
+        lambda c: append_store.append(c, [(*PLACE, some_batch(END - 10), append_store.new_append_id())], {}, {}),
         10,
     ),
-    "look up a lost append": (lambda c: log_store.appended(c, *PLACE, log_store.new_append_id(), END - 100), 20),
+    "look up a lost append": (lambda c: log_store.appended(c, *PLACE, append_store.new_append_id(), END - 100), 20),
     "move the log start": (lambda c: log_store.raise_log_starts(c, PLACE[0], [(PLACE[1], 100, END)]), 10),
     "purge nothing": (lambda c: purging.remove_rows(c, 1000, 60), 10),
     "no mark to renew": (lambda c: purging.renew_marks(c, 1000, 60), 10),

@@ -6,6 +6,8 @@ is refused, none behind it in its partition is inserted: there is no hole.
 """
 
 import itertools
+import os
+import random
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -139,6 +141,17 @@ written AS (
 {", ".join(each.added for each in more)}
 SELECT append_id, true FROM written UNION ALL SELECT append_id, false FROM refused
 """
+
+
+@lru_cache(maxsize=1)
+def _append_ids(process_id: int) -> "itertools.count[int]":
+    """A random number to count up from. A process that was forked begins at another one."""
+    return itertools.count(random.SystemRandom().getrandbits(127))
+
+
+def new_append_id() -> str:
+    """A UUID, in hex, that no append of any gateway has: a random number of this process, counted up."""
+    return f"{next(_append_ids(os.getpid())):032x}"
 
 
 async def append(

@@ -33,7 +33,7 @@ from sharequeue import background
 from sharequeue.background import IN_COMPANY
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.service.postgres_faults import FAULTS, LOST, meaning_of
-from sharequeue_gateway.record_log import append_store, store
+from sharequeue_gateway.record_log import append_store
 from sharequeue_gateway.record_log.connections import LEAST_S
 from sharequeue_gateway.record_log.database import APPEND_SETTINGS, LogDatabase
 from sharequeue_gateway.record_log.key_store import NO_KEY, NewKey
@@ -109,7 +109,7 @@ class Appender:
         """As `Appends.append`. `within`: the transaction that the append takes part in."""
         size = sum([sum(map(len, append.tails)) for append in appends])
         number = self._database.time_line.number
-        request = AppendRequest(appends, idempotency_key, store.new_append_id(), size, number, within)
+        request = AppendRequest(appends, idempotency_key, append_store.new_append_id(), size, number, within)
         if len(appends) == 1 and (within is None or within.gathers):
             done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
             turn_by = time.monotonic() + self._deadline_s

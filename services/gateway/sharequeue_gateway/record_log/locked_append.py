@@ -27,6 +27,7 @@ from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.repeats import APPEND
 from sharequeue.service.postgres_faults import FAULTS, LOST
 from sharequeue_gateway.record_log import key_store, store, time_lines
+from sharequeue_gateway.record_log.append_store import new_append_id
 from sharequeue_gateway.record_log.connections import ends_with, in_turn, locking
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.key_store import NO_KEY, NewKey
@@ -122,7 +123,7 @@ class Together:
     async def insert(self, appends: Sequence[PartitionAppend]) -> Inserted:
         """As `LockedAppend.insert`, once."""
         if appends:
-            self.inserted = await self._locked_append.insert(self.connection, appends, store.new_append_id(), [])
+            self.inserted = await self._locked_append.insert(self.connection, appends, new_append_id(), [])
         return self.inserted
 
     async def insert_each(self, records: Sequence[tuple[str, int, bytes]], timestamp_ms: int) -> list[int]:

@@ -2,9 +2,6 @@
 
 import asyncio
 import hashlib
-import itertools
-import os
-import random
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache, partial
@@ -172,17 +169,6 @@ def lock_key(topic_id: str, partition: int) -> int:
 def lock_keys(places: Iterable[tuple[str, int]]) -> list[int]:
     """The advisory locks of partitions, in the order in which every gateway takes them."""
     return sorted(lock_key(*place) for place in places)
-
-
-@lru_cache(maxsize=1)
-def _append_ids(process_id: int) -> "itertools.count[int]":
-    """A random number to count up from. A process that was forked begins at another one."""
-    return itertools.count(random.SystemRandom().getrandbits(127))
-
-
-def new_append_id() -> str:
-    """A UUID, in hex, that no append of any gateway has: a random number of this process, counted up."""
-    return f"{next(_append_ids(os.getpid())):032x}"
 
 
 Row = tuple[str, int, RecordBatch, str]

@@ -9,6 +9,7 @@ gets a marker (M) far behind its end: a batch without a record. Every reader pas
 """
 
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -116,6 +117,6 @@ async def end_above(connection: Any, known: Ends) -> None:
     await connection.execute(_MARK_SOME, *_marker(), *store.columns_of(places, 2), list(known.values()))
 
 
-def _marker() -> tuple[int, str, bytes]:
+def _marker() -> tuple[int, uuid.UUID, bytes]:
     """Its time, its append id and its bytes."""
-    return int(time.time() * 1000), store.new_append_id(), RecordBatch.marker(0, 0, "").stored
+    return int(time.time() * 1000), uuid.uuid4(), RecordBatch.marker(0, 0, "").stored

@@ -31,9 +31,9 @@ from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.producing.producer import produced_body
+from sharequeue_gateway.record_log.append_store import new_append_id
 from sharequeue_gateway.record_log.log import AppendResult, Appends, IdempotencyKey, PartitionAppend
 from sharequeue_gateway.record_log.removing.readers import Readers
-from sharequeue_gateway.record_log.store import new_append_id
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.log import fields
 

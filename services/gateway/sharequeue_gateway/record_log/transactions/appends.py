@@ -27,7 +27,7 @@ from sharequeue_http.forms.errors import ApiError, TooLarge
 
 
 class _OfTransaction(Within):
-    """What both have: the transaction, and how its end is found."""
+    """The transaction of an append, and how its end is found."""
 
     def __init__(self, database: LogDatabase, ending: Ending, transaction_id: str, owner: str = ANY_OWNER) -> None:
         self._database = database
