@@ -68,12 +68,12 @@ class Running:
         self.owning: asyncio.Task[None] | None = None
         self.loop: asyncio.Task[None] | None = None
 
-    def submit(self, key: SharePartitionKey, decide: Decide, creates: bool = False) -> "asyncio.Future[Any]":
-        return self.coordinator.submit([Operation(key, decide, creates)])
+    async def submit(self, key: SharePartitionKey, decide: Decide, creates: bool = False) -> list[PartitionStateResult]:
+        return await self.coordinator.commit([Operation(key, decide, creates)])
 
     async def _one(self, key: SharePartitionKey, decide: Decide, creates: bool = False) -> PartitionStateResult:
         (result,) = await self.submit(key, decide, creates)
-        return result  # type: ignore[no-any-return]
+        return result
 
     async def init(self, key: SharePartitionKey, epoch: int = 0, start: int = 0) -> int:
         request = PartitionState(partition=0, state_epoch=epoch, start_offset=start)

@@ -92,7 +92,7 @@ async def test_sc_033_each_partition_of_a_request_stands_alone(module_database: 
     async with session(module_database) as admin, running(module_database) as coordinator:
         await coordinator.init(key)
         items = [Operation(k, coordinator.writing(0, 1, [(3, 3, 2, 1)]), False) for k in (key, missing)]
-        results = await coordinator.coordinator.submit(items)
+        results = await coordinator.coordinator.commit(items)
         assert [result.error_code for result in results] == [0, 42]
         assert await kinds(admin, key) == [SNAPSHOT, UPDATE]
 

@@ -9,6 +9,7 @@ import pytest
 from sharequeue_share_coordinator.share_state import shard
 from sharequeue_share_coordinator.share_state.rows import UPDATE, KeyState, Row, encode_row
 
+from sharequeue.background import IN_COMPANY
 from sharequeue.ownership.leases import OwnershipLost
 from sharequeue.protocol.shards import shard_of, share_key
 from sharequeue.protocol.types import SharePartitionKey
@@ -164,6 +165,7 @@ async def test_a_lost_shard_delays_writes_of_other_shards_only_briefly(database_
         await admin.execute(
             "UPDATE share_state.shards SET owner = 'other', owner_epoch = owner_epoch + 1 WHERE shard = 2"
         )
+        coordinator.coordinator._in_company = IN_COMPANY
         codes = await asyncio.gather(*(coordinator.write(key, 0, 1, (3, 3, 2, 1)) for key in keys))
         assert set(codes) == {16}, "nothing was written of what shared the commit"
         await until(lambda: 2 not in coordinator.ownership.owned)  # it looked at once, no lease is over for long

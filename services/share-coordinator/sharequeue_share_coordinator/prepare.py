@@ -39,8 +39,8 @@ class ShardChanges:
     def shards_lost(self, shards: frozenset[int]) -> None:
         self._coordinator.states.forget(shards)
 
-    async def drain(self, shards: frozenset[int]) -> None:
-        await self._coordinator.drain(shards)
+    async def drain(self, _: frozenset[int]) -> None:
+        await self._coordinator.commit([])
 
 
 async def prepare(settings: Settings) -> Service:

@@ -2,7 +2,7 @@
 
 A state changes only after its row is durable. All requests that arrive during a commit share the next one.
 
-    submit ─▶ gathered ─▶ load states ─▶ decide each ─▶ append all rows, one statement ─▶ replay ─▶ answer each
+    commit ─▶ gathered ─▶ load states ─▶ decide each ─▶ append all rows, one statement ─▶ replay ─▶ answer each
                  ▲                                                     │
                  └───────── requests gather for the next commit ───────┘
 

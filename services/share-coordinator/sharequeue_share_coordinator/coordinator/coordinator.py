@@ -75,42 +75,30 @@ class ShareCoordinator:
 
     # Requests
 
-    def refusal(self, operations: Iterable[Operation]) -> ApiError | None:
-        """Return why this instance can serve none of these share-partitions; None if it can serve one of them."""
-        refusal = None
-        for operation in operations:
-            try:
-                self._ownership.epoch(self.states.shard_of(operation.key))
-            except ApiError as error:
-                refusal = error
-            else:
-                return None
-        return refusal
-
-    def submit(self, operations: Sequence[Operation]) -> "asyncio.Future[list[PartitionStateResult]]":
-        """Decide and commit with the next gather. The future ends with the results, in order."""
-        done: asyncio.Future[list[PartitionStateResult]] = asyncio.get_running_loop().create_future()
-        self._gathered.append(WaitingRequest(operations, done, REQUEST.get()))
-        if not self._busy:
-            self._wake.set()
-        return done
+    def check_served(self, operations: Iterable[Operation]) -> None:
+        """Raises: ApiError: why this instance serves none of these share-partitions."""
+        served = self.states.served(operations).values()
+        refusals = [refusal for refusal in served if isinstance(refusal, ApiError)]
+        if refusals and len(refusals) == len(served):
+            raise refusals[-1]
 
     async def commit(self, operations: Sequence[Operation]) -> list[PartitionStateResult]:
-        """As `submit`. Commits in the task that calls this, if nothing is under way."""
-        if self._busy or self._in_company or self._gathered:
-            return await self.submit(operations)
-        done: asyncio.Future[list[PartitionStateResult]] = asyncio.get_running_loop().create_future()
-        self._gathered.append(WaitingRequest(operations, done, REQUEST.get()))
-        try:
-            await self._commit_next()
-        except BaseException:
-            done.cancel()  # nobody awaits it
-            raise
-        return await done
+        """Decide and commit: in the task that calls this, if nothing is under way. Otherwise with the next gather.
 
-    async def drain(self, _: frozenset[int]) -> None:
-        """Return when everything that was gathered before is committed."""
-        await self.submit([])
+        Returns: the results, in order, when all that was gathered before is committed too.
+        """
+        done: asyncio.Future[list[PartitionStateResult]] = asyncio.get_running_loop().create_future()
+        alone = not (self._busy or self._in_company or self._gathered)
+        self._gathered.append(WaitingRequest(operations, done, REQUEST.get()))
+        if alone:
+            try:
+                await self._commit_next()
+            except BaseException:
+                done.cancel()  # nobody awaits it
+                raise
+        elif not self._busy:
+            self._wake.set()
+        return await done
 
     # Housekeeping
 
@@ -120,11 +108,11 @@ class ShareCoordinator:
         deleted, self._deleted = self._deleted, {}
         return superseded, deleted
 
-    def remove_later(self, stateless: Mapping[SharePartitionKey, int]) -> None:
+    async def remove(self, stateless: Mapping[SharePartitionKey, int]) -> None:
         """Remove keys without rows before the next commit, and have one."""
         if stateless:
             self._stateless.update(stateless)
-            self.submit([])
+            await self.commit([])
 
     async def _remove_keys(self) -> None:
         """Remove the keys without rows that are in shards owned here. To a later write such a key was

@@ -52,14 +52,14 @@ class Housekeeping:
         Returns: the shards that were owned from begin to end. Raises: OSError: tombstones could not be written.
         """
         before = dict(self._ownership.owned)
-        await self._coordinator.submit([])  # the next statement then sees the keys that are being made now
+        await self._coordinator.commit([])  # the next statement then sees the keys that are being made now
         connection = await self._connected()
         delete = partial(shard.delete, request=PartitionState(partition=0), topic=None)
         above = 0
         while found := await store.keys_of_topic(connection, topic_id, above, KEYS_PER_READ):
             above = found[-1][0]
             own = [key for _, key in found if self._coordinator.states.shard_of(key) in before]
-            for result in await self._coordinator.submit([Operation(key, delete, False) for key in own]):
+            for result in await self._coordinator.commit([Operation(key, delete, False) for key in own]):
                 if result.error_code and result.error_code not in NOT_SERVED:
                     raise ConnectionError(result.error_message)
         return [of_shard for of_shard, epoch in before.items() if self._ownership.owned.get(of_shard) == epoch]
@@ -84,7 +84,7 @@ class Housekeeping:
         superseded, deleted = self._coordinator.take_superseded()
         if superseded:
             metrics.PRUNED_ROWS.inc(await store.prune_keys(connection, list(superseded)))
-        self._coordinator.remove_later(deleted)
+        await self._coordinator.remove(deleted)
 
     async def sweep(self, connection: Any) -> None:
         """Read whole tables, to find cold states, and the rows and keys that earlier owners and failed rounds left
@@ -92,12 +92,12 @@ class Housekeeping:
         cold = await store.cold_keys(connection, self._settings.cold_partition_snapshot_interval_ms, KEYS_PER_READ)
         for key in cold:  # one by one: large ones together would be one commit that all others wait for
             if self._coordinator.states.shard_of(key) in self._ownership.owned:
-                await self._coordinator.submit([Operation(key, self._cold_snapshot, False)])
+                await self._coordinator.commit([Operation(key, self._cold_snapshot, False)])
         if PRUNING_SHARD in self._ownership.owned:
             removed, last = await store.prune(connection)
             metrics.PRUNED_ROWS.inc(removed)
             metrics.LAST_PRUNED.set(last)
-        self._coordinator.remove_later(await store.keys_without_state(connection, KEYS_PER_REMOVAL))
+        await self._coordinator.remove(await store.keys_without_state(connection, KEYS_PER_REMOVAL))
 
     def _cold_snapshot(self, state: KeyState | None) -> Decision:
         interval_ms, now_ms = self._settings.cold_partition_snapshot_interval_ms, self._clock.now_ms()

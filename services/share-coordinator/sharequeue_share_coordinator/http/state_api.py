@@ -118,9 +118,7 @@ class ShareStateApi:
                 topic_fault = self._partition_counts.fault(topic_id, request.partition, unreachable)
                 decide = partial(rule.decide, request=request, topic=topic_fault)
                 operations.append(Operation(each.key, decide, rule.creates and topic_fault is None))
-        refusal = self._coordinator.refusal(operations)
-        if refusal is not None:
-            raise refusal
+        self._coordinator.check_served(operations)
         decided = iter(await self._coordinator.commit(operations) if operations else ())
         return ShareStateResponse(
             results=[
