@@ -39,7 +39,7 @@ def loaded(number: int, config: ShareGroupConfig) -> LedSharePartition:
     machine = SharePartition(config, number, state_epoch=1, leader_epoch=1)
     machine.loaded()
     key = SharePartitionKey(f"group-{number}", f"4799b8f4-4040-412c-b59e-{number:012d}", 0)
-    return LedSharePartition(key, f"topic-{number}", machine, NOW_MS)
+    return LedSharePartition(key, machine, f"topic-{number}", NOW_MS)
 
 
 def acquire(led: LedSharePartition, number: int) -> None:

@@ -12,7 +12,7 @@ from tests.core.states import StateAnnotation
 
 
 def led_by(driver: Driver) -> LedSharePartition:
-    return LedSharePartition(SharePartitionKey("g", "t", 0), "orders", driver.machine, driver.now_ms)
+    return LedSharePartition(SharePartitionKey("g", "t", 0), driver.machine, "orders", driver.now_ms)
 
 
 def written(led: LedSharePartition, *names: tuple[int, int]) -> LockWrite:

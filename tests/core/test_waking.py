@@ -38,7 +38,7 @@ class Sleeper:
 
 
 def waiting(driver: Driver, sleepers: int = 3) -> tuple[LedSharePartition, list[Sleeper]]:
-    led = LedSharePartition(SharePartitionKey("g", "t", 0), "orders", driver.machine, driver.now_ms)
+    led = LedSharePartition(SharePartitionKey("g", "t", 0), driver.machine, "orders", driver.now_ms)
     waiters = [Sleeper() for _ in range(sleepers)]
     for waiter in waiters:
         led.add_waiter(waiter)
@@ -341,7 +341,7 @@ def test_an_index_ends_with_a_new_partition_and_changes_nothing_of_the_next_one(
     old.ready(driver.now_ms + 5)
     driver.fetch("[0-9]")
     led.note_empty()
-    index.add(LedSharePartition(SharePartitionKey("g", "t", 1), "orders", Driver().machine, driver.now_ms))
+    index.add(LedSharePartition(SharePartitionKey("g", "t", 1), Driver().machine, "orders", driver.now_ms))
     assert old.unloaded()
     assert led.used_at_ms == driver.now_ms + 5
     new = sought_of(index, 2)
@@ -368,7 +368,7 @@ def test_whole_topics_are_divided_like_a_list_of_their_share_partitions(partitio
     """
     index, driver, served = LedIndex(), Driver(), count(1)
     for partition in range(partitions):
-        index.add(LedSharePartition(SharePartitionKey("g", "t", partition), "orders", driver.machine, driver.now_ms))
+        index.add(LedSharePartition(SharePartitionKey("g", "t", partition), driver.machine, "orders", driver.now_ms))
     sought = sought_of(index, partitions)
     expected = list(parts_of(sought.ready(driver.now_ms), None, 1 << 20))
     topic = cast(Any, sought.topics[0])

@@ -305,7 +305,7 @@ def test_locks_are_kept_for_the_new_leader_until_the_last_one_ends(
             locks=[RestoredLock(offset, offset, "m", 1, now_ms + left_ms[offset], 30_000) for offset in (0, 1)],
             now_ms=now_ms - 3_000,
         )
-        led = LedSharePartition(KEY, "orders", loaded.share_partition, now_ms)
+        led = LedSharePartition(KEY, loaded.share_partition, "orders", now_ms)
         gateway.kept_locks.keep(led)
         if elsewhere:
             gateway.cluster.follow(Generation(1, (ELSEWHERE,)))

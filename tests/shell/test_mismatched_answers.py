@@ -94,7 +94,7 @@ def test_a_write_answered_for_another_share_partition_has_an_unknown_outcome(
         d.ack("0-9 Acc")
         persister = Persister(client, deadline_ms=10_000)
         running = asyncio.create_task(persister.run(Unheard()))
-        led = LedSharePartition(SharePartitionKey("g", "t1", 0), "t", d.machine, d.now_ms)
+        led = LedSharePartition(SharePartitionKey("g", "t1", 0), d.machine, "t", d.now_ms)
         outcome = persister.submit(led, d.writes[0]).outcome
         await coordinator.answer(apis.WRITE_STATE, answer(wrong, group_id))
         error = await asyncio.wait_for(outcome, 60)

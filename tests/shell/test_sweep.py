@@ -17,7 +17,7 @@ def test_the_sweep_ends_nothing_of_what_was_unloaded_in_one_of_its_pauses() -> N
     index, ended = LedIndex(), []
     for partition in range(2):
         driver = Driver()
-        index.add(LedSharePartition(SharePartitionKey("g", "t", partition), "orders", driver.machine, driver.now_ms))
+        index.add(LedSharePartition(SharePartitionKey("g", "t", partition), driver.machine, "orders", driver.now_ms))
 
     def expire_if_due(led: LedSharePartition, _: int) -> None:
         ended.append(led.key.partition)

@@ -55,7 +55,7 @@ async def written(url: str) -> ApiError | None:
     persister = Persister(client, deadline_ms=1000)
     running = asyncio.create_task(persister.run(Unheard()))
     try:
-        led = LedSharePartition(SharePartitionKey("g", "0" * 32, 0), "t", d.machine, d.now_ms)
+        led = LedSharePartition(SharePartitionKey("g", "0" * 32, 0), d.machine, "t", d.now_ms)
         return await asyncio.wait_for(persister.submit(led, d.writes[0]).outcome, 60)
     finally:
         running.cancel()
@@ -108,7 +108,7 @@ async def test_writes_of_very_many_share_partitions_are_sent_in_parts() -> None:
     async with server:
         pending = [
             persister.submit(
-                LedSharePartition(SharePartitionKey("g", "0" * 32, partition), "t", d.machine, d.now_ms), d.writes[0]
+                LedSharePartition(SharePartitionKey("g", "0" * 32, partition), d.machine, "t", d.now_ms), d.writes[0]
             )
             for partition in range(count)
         ]

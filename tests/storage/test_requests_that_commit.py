@@ -108,7 +108,7 @@ async def test_a_state_write_whose_request_is_cancelled_is_sent_again() -> None:
     async with server:
         sending = asyncio.create_task(persister.run(Unheard()))
         await asyncio.sleep(0)
-        led = LedSharePartition(SharePartitionKey("g", "0" * 32, 0), "t", d.machine, d.now_ms)
+        led = LedSharePartition(SharePartitionKey("g", "0" * 32, 0), d.machine, "t", d.now_ms)
         submitted: list[PendingWrite] = []
 
         async def acknowledge() -> None:

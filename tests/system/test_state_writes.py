@@ -76,7 +76,7 @@ async def read(client: ShareStateClient, key: SharePartitionKey, leader_epoch: i
 
 def led(key: SharePartitionKey, leader_epoch: int) -> LedSharePartition:
     machine = SharePartition(ShareGroupConfig(), 0, state_epoch=1_000, leader_epoch=leader_epoch)
-    return LedSharePartition(key, "orders", machine, now_ms=0)
+    return LedSharePartition(key, machine, "orders", now_ms=0)
 
 
 def accepting(first_offset: int, last_offset: int) -> StateWrite:

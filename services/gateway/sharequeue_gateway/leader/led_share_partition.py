@@ -3,17 +3,17 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field
 from typing import Final
 
 import msgspec
 
 from sharequeue.protocol.configs import ShareGroupConfig
-from sharequeue.protocol.types import AcknowledgeType, SharePartitionKey
+from sharequeue.protocol.types import AcknowledgeType
 from sharequeue_gateway.leader.wake_up import WakeUps
 from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 from sharequeue_gateway.share_partition.batch_times import BatchTimes
-from sharequeue_gateway.share_partition.machine import SharePartition
 from sharequeue_gateway.share_partition.outcomes import AcknowledgementBatch
 from sharequeue_http.forms.errors import ApiError
 
@@ -24,62 +24,49 @@ RUNS_PER_ENTRY: Final = 16
 _encode: Final = msgspec.json.Encoder().encode
 
 
+@dataclass(eq=False, slots=True)
 class LedSharePartition(WakeUps):
     """A loaded share-partition. `machine` decides; this object has the state that only the shell needs.
 
-    `stored_start`: the start offset that is durable at the share coordinator, as far
-    as this leader knows, and `stored_count` the delivery complete count that is durable with it. `floor`, `told_ahead`,
-    `told_at_ms`: what this leader has last read or written among the log's readers, and when. `version`, `store`: of
-    the state that the next write builds on, as the share coordinator named them.
+    `stored_start`: the start offset that is durable at the share coordinator, as far as this leader knows, and
+    `stored_count` the delivery complete count that is durable with it. `floor`, `told_ahead`, `told_at_ms`: what this
+    leader has last read or written among the log's readers, and when. `version`, `store`: of the state that the next
+    write builds on, as the share coordinator named them.
     """
 
-    __slots__ = (
-        "_quiet",
-        "batch_times",
-        "expiring",
-        "floor",
-        "json_prefix",
-        "lock_entries",
-        "most_lock_entries",
-        "store",
-        "stored_count",
-        "stored_start",
-        "told_ahead",
-        "told_at_ms",
-        "topic_name",
-        "unanswered",
-        "used_at_ms",
-        "version",
-        "writes",
-    )
+    topic_name: str
+    now_ms: InitVar[int]
+    json_prefix: bytes = field(init=False)
+    batch_times: BatchTimes | None = None
+    stored_start: int = field(init=False)
+    stored_count: int = field(init=False)
+    floor: int = field(init=False)
+    told_ahead: list[int | None] = field(default_factory=lambda: [None, None])
+    told_at_ms: int = field(init=False)
+    used_at_ms: int = field(init=False)
+    version: int = -1
+    store: str = ""
+    expiring: bool = False
+    """Whether more locks and delays are due than were ended at once: see `Leader.expire`."""
+    writes: int = 0
+    """Writes under way: of state to the share coordinator, of locks to Redis."""
+    lock_entries: int = 0
+    """Lock entries in Redis, at most."""
+    most_lock_entries: int = LOCK_ENTRY_SLACK
+    """Above it, all locks are written in their place."""
+    unanswered: list[tuple[str, Sequence[AcquiredRange]]] | None = None
+    """Members and ranges of fetches that acquired these and still read on: no client knows these locks."""
+    _quiet: asyncio.Future[None] | None = None
 
-    def __init__(self, key: SharePartitionKey, topic_name: str, machine: SharePartition, now_ms: int) -> None:
-        super().__init__(key, machine)
-        self.topic_name = topic_name
+    def __post_init__(self, now_ms: int) -> None:
         self.json_prefix = b'{"topic":%b,"topic_id":"%b","partition":%d,"first_offset":' % (
-            _encode(topic_name),
-            key.topic_id.encode(),
-            key.partition,
+            _encode(self.topic_name),
+            self.key.topic_id.encode(),
+            self.key.partition,
         )
-        self.batch_times: BatchTimes | None = None
-        self.stored_start = machine.start_offset
-        self.stored_count = machine.delivery_complete_count
-        self.floor = machine.start_offset
-        self.told_ahead: list[int | None] = [None, None]
-        self.version, self.store = -1, ""
-        self.told_at_ms = now_ms
-        self.used_at_ms = now_ms
-        self._quiet: asyncio.Future[None] | None = None
-        self.expiring = False
-        """Whether more locks and delays are due than were ended at once: see `Leader.expire`."""
-        self.writes = 0
-        """Writes under way: of state to the share coordinator, of locks to Redis."""
-        self.lock_entries = 0
-        """Lock entries in Redis, at most."""
-        self.most_lock_entries = LOCK_ENTRY_SLACK
-        """Above it, all locks are written in their place."""
-        self.unanswered: list[tuple[str, Sequence[AcquiredRange]]] | None = None
-        """Members and ranges of fetches that acquired these and still read on: no client knows these locks."""
+        self.stored_start = self.floor = self.machine.start_offset
+        self.stored_count = self.machine.delivery_complete_count
+        self.told_at_ms = self.used_at_ms = now_ms
 
     @property
     def config(self) -> ShareGroupConfig:

@@ -24,7 +24,7 @@ event that removes the obstacle wakes a waiter.
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import count
 from typing import Any, Final, Protocol
 
@@ -119,6 +119,7 @@ class WakeUps(Awaited):
 
     key: SharePartitionKey
     machine: SharePartition
+    _: KW_ONLY
     reading: bool = False
     halted: bool = False
     turned_away: bool = False

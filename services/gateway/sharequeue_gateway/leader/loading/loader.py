@@ -228,7 +228,7 @@ class Loader:
     def _led(self, load: _Loading) -> tuple[LedSharePartition, Sequence[DeadLetter]]:
         key, state = load.key, load.state
         load.machine.config = self.metadata.config(key.group_id) or load.machine.config
-        led = LedSharePartition(key, load.topic.name, load.machine, self.clock.now_ms())
+        led = LedSharePartition(key, load.machine, load.topic.name, self.clock.now_ms())
         led.stored_start, led.floor, _, *led.told_ahead = load.begun
         led.version, led.store = -1 if state.version is None else state.version, state.store
         if load.missed or stored_start(state) is None:
