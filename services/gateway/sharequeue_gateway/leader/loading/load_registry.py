@@ -84,14 +84,14 @@ class Loads:
     ) -> list[Loaded]:
         """As Leader.get."""
         keys = [SharePartitionKey(group_id, topic.topic_id, partition) for topic, partition in partitions]
-        answers: list[Loaded | None] = [self.led.get(key) for key in keys]
+        answers: dict[SharePartitionKey, Loaded] = {key: led for key in keys if (led := self.led.get(key)) is not None}
         missing = [
             (key, topic)
-            for key, (topic, _), answer in zip(keys, partitions, answers, strict=True)
-            if answer is None and key not in self._loading
+            for key, (topic, _) in zip(keys, partitions, strict=True)
+            if key not in answers and key not in self._loading
         ]
-        refused = self._refused([key for key, _ in missing])
-        led_here = [(key, topic) for key, topic in missing if key not in refused]
+        answers |= self._refused([key for key, _ in missing])
+        led_here = [(key, topic) for key, topic in missing if key not in answers]
         if led_here:
             task = background.start(self._tasks, self._load(group_id, led_here, initialize))
             self._loading.update((key, Load(task, initialize)) for key, _ in led_here)
@@ -100,27 +100,18 @@ class Loads:
             left_ms = None if deadline_ms is None else max(deadline_ms - self.clock.now_ms(), LOADING_PATIENCE_MS)
             outcomes = [load.outcome for load in loads.values()]
             await asyncio.wait(outcomes, timeout=None if left_ms is None else left_ms / 1000)
-        for index, key in enumerate(keys):
-            if answers[index] is not None:
-                continue
-            if key in refused:
-                answers[index] = refused[key]
-                continue
-            load = loads[key]
-            if not load.outcome.done():
-                waits = (
-                    f": the record log does not answer ({trouble})"
-                    if (trouble := self._loader.record_log.trouble)
-                    else ""
-                )
-                answers[index] = CoordinatorLoadInProgress(
+        for key, load in loads.items():
+            if load.outcome.done():
+                answers[key] = load.outcome.result()
+            else:
+                trouble = self._loader.record_log.trouble
+                waits = f": the record log does not answer ({trouble})" if trouble else ""
+                answers[key] = CoordinatorLoadInProgress(
                     f"the share-partition is still being loaded{waits}; try again in a moment"
                 )
-                continue
-            answers[index] = load.outcome.result()
-            if initialize and not load.initialize and isinstance(answers[index], InvalidRecordState):
-                (answers[index],) = await self.get(group_id, [partitions[index]], deadline_ms=deadline_ms)
-        return answers  # type: ignore[return-value]  # each place was filled
+            if initialize and not load.initialize and isinstance(answers[key], InvalidRecordState):
+                (answers[key],) = await self.get(group_id, [partitions[keys.index(key)]], deadline_ms=deadline_ms)
+        return [answers[key] for key in keys]
 
     def _refused(self, missing: Sequence[SharePartitionKey]) -> dict[SharePartitionKey, ApiError]:
         """The share-partitions that this gateway does not load, with the reason."""
