@@ -61,10 +61,6 @@ class Event(IntEnum):
     GROUP_RESET = Life.ENDED
 
 
-TRANSITIONS: Final = {(life, event): Life(event) for life in Life for event in Event if event > life}
-"""The table of this file. An event that forbids less than the present state changes nothing."""
-
-
 class Client(Protocol):
     """The client's connection, on which a fetch is answered."""
 
@@ -150,8 +146,8 @@ class WaitingFetch:
         return self.life >= Life.REPLACED
 
     def on(self, event: Event) -> None:
-        """Apply an event: the fetch changes its state, and wakes."""
-        self.life = TRANSITIONS.get((self.life, event), self.life)
+        """Apply an event: the fetch changes its state, unless that forbids more already, and wakes."""
+        self.life = max(self.life, Life(event))
         self.wake()
 
     def open_again(self) -> None:
