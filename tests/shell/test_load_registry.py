@@ -231,7 +231,7 @@ def test_a_load_is_fenced_when_another_gateway_takes_its_share_partition() -> No
         (led,) = await asking
         assert isinstance(led, LedSharePartition)
         assert led.fenced
-        assert list(leader.all()) == []
+        assert list(leader.led) == []
 
     run(work)
 
@@ -280,7 +280,7 @@ def test_a_load_is_fenced_when_another_gateway_led_during_it() -> None:
         (led,) = await asking
         assert isinstance(led, LedSharePartition)
         assert led.fenced
-        assert list(leader.all()) == []
+        assert list(leader.led) == []
 
     run(work)
 
@@ -324,7 +324,7 @@ def test_a_load_survives_a_generation_that_keeps_its_leader() -> None:
         await gateway.hand_over.generation_changed(missed=False)
         answer.set_result(INITIALIZED)
         await coordinator.answer(apis.READ_STATE, READ)
-        assert await asking == list(leader.all())
+        assert await asking == list(leader.led)
 
     run(work)
 
@@ -377,9 +377,9 @@ def test_the_state_of_another_share_partition_fails_the_load(topic_id: str, part
         (refused,) = await asking
         assert isinstance(refused, ApiError)
         assert KAFKA_CODES[refused.error] == -1
-        assert list(leader.all()) == []
+        assert list(leader.led) == []
         again = asyncio.create_task(leader.get("g", [(ORDERS, 0)]))
         await coordinator.answer(apis.READ_STATE, READ)
-        assert await again == list(leader.all())
+        assert await again == list(leader.led)
 
     run(work)

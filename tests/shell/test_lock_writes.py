@@ -82,7 +82,7 @@ def test_all_locks_of_one_that_was_unloaded_in_a_pause_are_written_while_they_ar
         led = await led_with_a_lock(coordinator, gateway)
         leader, kept_locks = gateway.leader, gateway.kept_locks
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(leader, "all", lambda: [led, led])
+            patched.setattr(leader, "led", [led, led])
             writes = all_locks(leader, kept_locks)
             assert next(writes).locks
             leader.unload(led)

@@ -24,6 +24,6 @@ def test_the_sweep_ends_nothing_of_what_was_unloaded_in_one_of_its_pauses() -> N
         for other in [other for other in index if other is not led]:
             index.remove(other)
 
-    leader = cast(Any, SimpleNamespace(_clock=Clock(1000), _led=index, expire_if_due=expire_if_due))
+    leader = cast(Any, SimpleNamespace(_clock=Clock(1000), led=index, expire_if_due=expire_if_due))
     asyncio.run(Leader.expire_all_due(leader))
     assert ended == [0]

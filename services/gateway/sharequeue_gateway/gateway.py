@@ -218,7 +218,7 @@ class Gateway:
             clock,
             metadata,
             self.record_log.dead_letters,
-            Sampler(self.query, cluster, clock, metadata, self.leader.all, totals, self.members.numbers),
+            Sampler(self.query, cluster, clock, metadata, self.leader.led, totals, self.members.numbers),
             interval_ms=settings.backlog_interval_ms,
             most_pairs=settings.max_metric_pairs,
         )
@@ -421,7 +421,7 @@ class Gateway:
             self.clock.now_ms,
             most_pairs=self.settings.max_metric_pairs,
         )
-        yield from led_metrics.series(self.leader.all(), self.dead_letters)
+        yield from led_metrics.series(self.leader.led, self.dead_letters)
         yield from log_metrics.series(self.record_log)
         yield from queues.series()
         yield from self.backlog.series()

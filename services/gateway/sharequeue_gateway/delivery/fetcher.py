@@ -106,7 +106,7 @@ class Fetcher:
         waiting = self.fetches.waiting.values()
         leds: Iterable[LedSharePartition] = itertools.chain.from_iterable(waiting)
         if sum(map(len, waiting)) > MANY_WAITED_FOR:  # many fetches wait for the same ones
-            leds = (led for led in self._leader.all() if led.awaiting())
+            leds = (led for led in self._leader.led if led.awaiting())
         return {(led.key.topic_id, led.key.partition) for led in leds}
 
     async def fetch(

@@ -58,13 +58,14 @@ class Leader:
         clock: Clock,
     ) -> None:
         self._loads = loads
-        self._led = loads.led
+        self.led: Final = loads.led
         self.locks = locks
         self._persister = persister
         self._dead_letters = dead_letters
         self.activity = activity
         self._clock = clock
         self.seek: Final = partial(Sought, loads.led)
+        self.loaded: Final = loads.led.get
         self.of_group: Final = loads.led.of_group
         self.unload: Final = loads.unload
         self._ended = Tally(log, logging.WARNING, "locks ended: workers died, or need a longer lock")
@@ -75,12 +76,6 @@ class Leader:
         self.cause_of_failing: Final = persister.cause_of_failing
 
     # Loading and unloading
-
-    def loaded(self, key: SharePartitionKey) -> LedSharePartition | None:
-        return self._led.get(key)
-
-    def all(self) -> Iterable[LedSharePartition]:
-        return self._led
 
     async def get(
         self,
@@ -96,7 +91,7 @@ class Leader:
             initialize: create the group and its share-partitions; without it, those that are not initialised fail.
             deadline_ms: a load that takes longer is an error, but not before LOADING_PATIENCE_MS.
         """
-        by_key = self._led.by_key
+        by_key = self.led.by_key
         found = [by_key.get(SharePartitionKey(group_id, topic.topic_id, partition)) for topic, partition in partitions]
         if None in found:
             return await self._loads.get(group_id, partitions, initialize=initialize, deadline_ms=deadline_ms)
@@ -113,7 +108,7 @@ class Leader:
         def concerned(key: SharePartitionKey) -> bool:
             return key.group_id == group_id and (topic_ids is None or key.topic_id in topic_ids)
 
-        self._loads.forget([led for led in self._led.of_group(group_id) if concerned(led.key)], concerned)
+        self._loads.forget([led for led in self.led.of_group(group_id) if concerned(led.key)], concerned)
         if end:
             self._loads.cancel(concerned)
 
@@ -122,24 +117,25 @@ class Leader:
 
         Writes under way go on: the share coordinator refuses those that build on what is not there any more.
         """
-        for led in list(self._led):
+        for led in list(self.led):
             self._loads.kept_locks.keep(led)
             self.unload(led)
-        self._led.left.clear()
+        self.led.left.clear()
         self._loads.discard(lambda _: True)
 
     def topic_deleted(self, topic_id: str) -> None:
-        self._loads.forget(self._led.of_topic(topic_id), lambda key: key.topic_id == topic_id)
+        leds = [led for of_group in self.led.by_group.values() for led in of_group.get(topic_id, {}).values()]
+        self._loads.forget(leds, lambda key: key.topic_id == topic_id)
 
     def group_changed(self, group_id: str, config: ShareGroupConfig) -> None:
-        for led in self._led.of_group(group_id):
+        for led in self.led.of_group(group_id):
             led.machine.config = config
             led.wake()
 
     def pending(self, led: LedSharePartition) -> None:
         """Records of it are pending on a transaction from now on: see `PendingTransactions`."""
         if not led.fenced:
-            self._led.pending[led] = None
+            self.led.pending[led] = None
 
     # Persist, then commit
 
@@ -158,7 +154,7 @@ class Leader:
         led.writes += 1
         write.removed_unread = led.machine.removed_unread
         if not led.fenced:
-            self._led.timed[led] = 0
+            self.led.timed[led] = 0
         pending = self._under_way[id(write)] = self._persister.submit(led, write, ended)
         return pending.outcome
 
@@ -180,7 +176,7 @@ class Leader:
         else:
             self._unload_after(led, error, decided=write.decided)
         if not led.fenced:
-            self._led.timed[led] = 0
+            self.led.timed[led] = 0
             members = None if led.holders is None else {run.member_id for run in write.runs}
             completed = led.machine.complete_write(write, refused_at_ms=refused_at_ms)
             self._completed(led, completed)
@@ -191,7 +187,7 @@ class Leader:
 
     def writes_settle_again(self) -> None:
         """Fetches that were turned away while records could not be settled look again."""
-        for led in self._led:
+        for led in self.led:
             led.halted = False
             led.wake_turned_away()
 
@@ -308,7 +304,7 @@ class Leader:
 
     async def expire_all_due(self) -> None:
         """End what is due, at the times that were found before; look where something may have changed since."""
-        now_ms, timed = self._clock.now_ms(), self._led.timed
+        now_ms, timed = self._clock.now_ms(), self.led.timed
         slices = Slices()
         for led in [led for led, due_ms in timed.items() if due_ms <= now_ms]:
             if slices.over():

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from sharequeue.protocol.types import SharePartitionKey
+from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic, Partitions
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
@@ -65,28 +65,26 @@ def topics_of(partitions: Partitions) -> Collection[KnownTopic]:
 class LedIndex:
     """The cost of a look-up follows the number found, not the number led.
 
-    `by_key`, `by_topic` (then by partition), `by_group` (then by topic and partition): read them; `add` and `remove`
-    change them. `timed`: those that may have a lock or a delay. `pending`: those that may have records pending on a
-    transaction. `left`: the floors of unloaded share-partitions that `log.readers` does not have yet.
+    `by_key`, `by_place`, `by_group` (then by topic and partition): read them; `add` and `remove` change them. `timed`:
+    those that may have a lock or a delay. `pending`: those that may have records pending on a transaction. `left`: the
+    floors of unloaded share-partitions that `log.readers` does not have yet.
     """
 
     def __init__(self) -> None:
-        self.by_key: dict[SharePartitionKey, LedSharePartition] = {}
+        self.by_key: Final[dict[SharePartitionKey, LedSharePartition]] = {}
+        self.get: Final = self.by_key.get
         self.timed: dict[LedSharePartition, int] = {}
         self.pending: dict[LedSharePartition, None] = {}
         self.left: dict[SharePartitionKey, Floor] = {}
         self.by_group: dict[str, dict[str, dict[int, LedSharePartition]]] = {}
         self._whole: dict[tuple[str, str], LedTopic] = {}
-        self.by_topic: dict[str, dict[int, Leds]] = {}
+        self.by_place: dict[TopicIdPartition, Leds] = {}
 
     def __len__(self) -> int:
         return len(self.by_key)
 
     def __iter__(self) -> Iterator[LedSharePartition]:
         return iter(self.by_key.values())
-
-    def get(self, key: SharePartitionKey) -> LedSharePartition | None:
-        return self.by_key.get(key)
 
     def whole_topics(self, group_id: str, topics: Collection[KnownTopic]) -> list[LedTopic]:
         """The index of each topic, made if there is none; an empty list if a partition is not loaded."""
@@ -109,15 +107,12 @@ class LedIndex:
     def of_group(self, group_id: str) -> list[LedSharePartition]:
         return [led for of_topic in self.by_group.get(group_id, {}).values() for led in of_topic.values()]
 
-    def of_topic(self, topic_id: str) -> list[LedSharePartition]:
-        return [led for leds in self.by_topic.get(topic_id, {}).values() for led in leds]
-
     def add(self, led: LedSharePartition) -> None:
         key = led.key
         self._end_index(key)
         self.by_key[key] = led
         self.by_group.setdefault(key.group_id, {}).setdefault(key.topic_id, {})[key.partition] = led
-        self.by_topic.setdefault(key.topic_id, {}).setdefault(key.partition, {})[led] = None
+        self.by_place.setdefault(key[1:], {})[led] = None
         self.timed[led] = 0
         if led.machine.holds:
             self.pending[led] = None
@@ -142,10 +137,7 @@ class LedIndex:
         _remove(of_group, key.topic_id, key.partition)
         if not of_group:
             del self.by_group[key.group_id]
-        partitions = self.by_topic[key.topic_id]
-        _remove(partitions, key.partition, led)
-        if not partitions:
-            del self.by_topic[key.topic_id]
+        _remove(self.by_place, key[1:], led)
         return True
 
 

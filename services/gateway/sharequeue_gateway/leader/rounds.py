@@ -46,7 +46,7 @@ def all_locks(leader: Leader, kept_locks: KeptLocks) -> Iterator[LockWrite]:
 
     What was unloaded since the first turn may be loaded again, with other locks and the same leader epoch.
     """
-    for led in (*leader.all(), *kept_locks.for_others()):
+    for led in (*leader.led, *kept_locks.for_others()):
         if (led.machine.runs or led.lock_entries) and (not led.fenced or kept_locks.holds(led)):
             yield led.all_locks()
 

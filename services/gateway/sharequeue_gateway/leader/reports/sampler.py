@@ -30,7 +30,7 @@ class Sampler:
     _cluster: Cluster
     _clock: Clock
     _metadata: Metadata
-    _leds: Callable[[], Iterable[LedSharePartition]]
+    _leds: Iterable[LedSharePartition]
     _totals: Mapping[tuple[str, str], Totals]
     _members: Callable[[], dict[str, list[int]]]
     sampling: Sampling | None = field(init=False, default=None)
@@ -42,7 +42,7 @@ class Sampler:
         async for names, totals in in_slices(list(self._totals.items())):
             if any(happened := totals.happened()):
                 pairs[names] = [*happened, *NOTHING[BACKLOG:]]
-        async for led in in_slices(list(self._leds())):
+        async for led in in_slices(list(self._leds)):
             machine = led.machine
             if machine.config.paused:
                 paused.add(led.key.group_id)
