@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sharequeue_gateway.share_partition.machine import SharePartition
 from sharequeue_gateway.share_partition.outcomes import AcknowledgementBatch
-from sharequeue_gateway.share_partition.runs import Hold, StateWrite
+from sharequeue_gateway.share_partition.runs import DecidedWrite, Hold, StateWrite
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import ConcurrentTransactions, InvalidRecordState
@@ -68,7 +68,7 @@ class Settling:
         resolved = self.machine.resolve(transaction, settled, self.driver.now_ms)
         if resolved is None:
             return None
-        assert resolved.write.decided
+        assert isinstance(resolved.write, DecidedWrite)
         self.complete(resolved.write)
         return resolved.let_go
 

@@ -26,7 +26,7 @@ from sharequeue_gateway.leader.persister import PendingWrite, Persister
 from sharequeue_gateway.leader.reports import led_metrics
 from sharequeue_gateway.leader.reports.activity import Activity
 from sharequeue_gateway.share_partition.outcomes import Completed, Expired
-from sharequeue_gateway.share_partition.runs import StateWrite
+from sharequeue_gateway.share_partition.runs import DecidedWrite, StateWrite
 from sharequeue_gateway.share_partition.turns import NO_DEADLINE_MS
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
 from sharequeue_http.log import Tally
@@ -174,7 +174,7 @@ class Leader:
                 led.stored_count = max(led.stored_count, write.delivery_complete_count)
             self.activity.settled(led, write)
         else:
-            self._unload_after(led, error, decided=write.decided)
+            self._unload_after(led, error, decided=isinstance(write, DecidedWrite))
         if not led.fenced:
             self.led.timed[led] = 0
             members = None if led.holders is None else {run.member_id for run in write.runs}

@@ -19,7 +19,7 @@ While the write of a change is under way the run is flagged (`Run.write`) and it
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct, structs
 
@@ -79,12 +79,8 @@ class StateWrite:
     """The state to persist after one event. Until `complete_write`, the changed runs are flagged and refuse other
     events.
 
-    `start_offset`, `at_ms`: the start offset and the time of the event. `runs`: those to commit or roll back. `pends`:
-    it is a Hold. `decided`: it is a DecidedWrite.
+    `start_offset`, `at_ms`: the start offset and the time of the event. `runs`: those to commit or roll back.
     """
-
-    pends: ClassVar[bool] = False
-    decided: ClassVar[bool] = False
 
     __slots__ = ("at_ms", "delivery_complete_count", "removed_unread", "runs", "start_offset", "state")
 
@@ -122,8 +118,6 @@ class Hold(StateWrite):
     `durable`: the write is. `at_ms`: when this leader has first seen them pending.
     """
 
-    pends = True
-
     __slots__ = ("durable", "ranges", "transaction_id")
 
     def __init__(self, start_offset: int, transaction_id: str, at_ms: int, *, durable: bool = False) -> None:
@@ -144,8 +138,6 @@ class Hold(StateWrite):
 class DecidedWrite(StateWrite):
     """A write of what a transaction decided. It is never rolled back: if it is refused, the share-partition is loaded
     again, and decided again."""
-
-    decided = True
 
     __slots__ = ()
 
@@ -224,7 +216,7 @@ class Run(Struct, gc=False, eq=False):
     def split(self, offset: int) -> "Run":
         """Cut before `offset`. Returns: the new run, which begins at `offset`. Both runs belong to the same write."""
         right = structs.replace(self, first=offset)
-        if self.write is not None and not self.write.pends:
+        if self.write is not None and not isinstance(self.write, Hold):
             self.write.runs.append(right)
         self.last = offset - 1 if offset - 1 > self.first else self.first  # a single record has one number in memory
         return right

@@ -21,7 +21,7 @@ from sharequeue_gateway.http.named_partitions import number_in, partition_of
 from sharequeue_gateway.leader.leader import Leader
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.routing.routing import Routing
-from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, Run
+from sharequeue_gateway.share_partition.runs import ACQUIRED, AVAILABLE, Hold, Run
 from sharequeue_http.application.endpoint import Call, Handler
 from sharequeue_http.forms.api import Api
 from sharequeue_http.forms.errors import ApiError, InvalidRequest
@@ -137,7 +137,7 @@ class AtLeaderApi:
 
 def _state(run: Run) -> str:
     """The count of a bucket that the records of a run belong to."""
-    if run.write is not None and run.write.pends:
+    if isinstance(run.write, Hold):
         return "pending"
     if run.available_at_ms:
         return "delayed"
