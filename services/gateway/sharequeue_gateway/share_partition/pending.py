@@ -12,7 +12,7 @@ AVAILABLE, with the name of the transaction. So the state of a settled delivery,
 by itself, and a lock of the pending delivery is still above what is stored: it lives on if the transaction is aborted.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -42,9 +42,15 @@ class Resolved(NamedTuple):
 
 
 class PendingRecords(Transitions):
-    """A window whose records may be pending."""
+    """A window whose records may be pending.
+
+    `check_fetched`, `settle`: those of `SharePartition`, because a record is settled in the same way with and without a
+    transaction.
+    """
 
     __slots__ = ()
+    check_fetched: Callable[[AcknowledgementBatch, Sequence[Run]], None]
+    settle: Callable[[AcknowledgeCall, AcknowledgementBatch, AcknowledgeType, Sequence[Run], int, int], None]
 
     def hold(self, member_id: str, transaction_id: str, batches: Sequence[AcknowledgementBatch], now_ms: int) -> Held:
         """Have records wait for a transaction: all of these batches, or none.
@@ -186,22 +192,6 @@ class PendingRecords(Transitions):
     def pending_since_ms(self) -> int | None:
         """Return when this leader has first seen the oldest pending records; None: nothing is pending."""
         return min((hold.at_ms for holds in self.holds.values() for hold in holds), default=None)
-
-    # `SharePartition` implements these: how a record is settled is the same with and without a transaction
-
-    def check_fetched(self, batch: AcknowledgementBatch, runs: Sequence[Run]) -> None:
-        raise NotImplementedError
-
-    def settle(
-        self,
-        call: AcknowledgeCall,
-        batch: AcknowledgementBatch,
-        acknowledge_type: AcknowledgeType,
-        runs: Sequence[Run],
-        first: int,
-        last: int,
-    ) -> None:
-        raise NotImplementedError
 
 
 def _check_disjoint(batches: Sequence[AcknowledgementBatch]) -> None:
