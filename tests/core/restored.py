@@ -1,14 +1,23 @@
 """A share-partition that is restored from the batches and annotations of its state."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from sharequeue_gateway.share_partition.machine import Loaded, SharePartition
+from sharequeue_gateway.share_partition.machine import SharePartition
 from sharequeue_gateway.share_partition.restoring import Restoring
+from sharequeue_gateway.share_partition.runs import DeadLetter
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.state import StateBatch
 from sharequeue.protocol.types import RestoredLock
 from tests.core.states import StateAnnotation, stated
+
+
+class Loaded(NamedTuple):
+    """A loaded share-partition, and the dead letters whose writing it resumes."""
+
+    share_partition: SharePartition
+    dead_letters: Sequence[DeadLetter]
 
 
 def load(
@@ -28,4 +37,4 @@ def load(
     state = stated(state_batches, annotations)
     for _ in Restoring(machine, dict(enumerate(state.texts)), now_ms).restore(state.batches, locks):
         pass
-    return machine.loaded()
+    return Loaded(machine, machine.loaded())

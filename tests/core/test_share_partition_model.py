@@ -19,7 +19,7 @@ from msgspec import structs
 from sharequeue_gateway.delivery.acknowledging import check, check_atomic
 from sharequeue_gateway.share_partition.acquisition import Acquisition, can_acquire
 from sharequeue_gateway.share_partition.bounds import limited_by
-from sharequeue_gateway.share_partition.machine import Loaded, SharePartition
+from sharequeue_gateway.share_partition.machine import SharePartition
 from sharequeue_gateway.share_partition.new_records import begin_at_new
 from sharequeue_gateway.share_partition.outcomes import AcknowledgementBatch
 from sharequeue_gateway.share_partition.restoring import Restoring
@@ -41,6 +41,7 @@ from sharequeue.protocol.types import (
 from sharequeue_http.forms.errors import ApiError
 from tests.core.acquisition_model import Call
 from tests.core.record_model import ACQUIRED, FINAL, INVALID_REQUEST, Refused, Settlement
+from tests.core.restored import Loaded
 from tests.core.share_partition_driver import Batch
 from tests.core.share_partition_model import Model
 from tests.core.side_by_side import SideBySide, spread
@@ -457,7 +458,7 @@ class AnyEvents(SideBySide):
             texts |= named
         for _ in Restoring(machine, texts, self.now_ms).restore(batches, self.locks):
             pass
-        return machine.loaded()
+        return Loaded(machine, machine.loaded())
 
     def change_leader(self, data: st.DataObject) -> None:
         """Load what is durable, with every lock there ever was, those that the leader leaves, or none."""

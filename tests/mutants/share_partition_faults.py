@@ -151,8 +151,8 @@ MUTANTS = [
         ),
         (
             "10 a lock across the start offset ends on each side for itself",
-            "        if run.first < self.start_offset <= run.last:\n            right = run.split(self.start_offset)\n",
-            "        if False:\n            right = run.split(self.start_offset)\n",
+            "        if run.first < self.start_offset <= run.last:\n            self.time_lock(",
+            "        if False:\n            self.time_lock(",
         ),
         (
             "10 an ended lock has no holder",
@@ -161,13 +161,13 @@ MUTANTS = [
         ),
         (
             "11 only the member's own records are released",
-            "if run.state is ACQUIRED and run.write is None and run.member_id == member_id:\n                part = run",
-            "if run.state is ACQUIRED and run.write is None:\n                part = run",
+            "if run.state is ACQUIRED and run.write is None and run.member_id == member_id:\n                parts = [run]",
+            "if run.state is ACQUIRED and run.write is None:\n                parts = [run]",
         ),
         (
             "11 a release across the start offset has two sides",
-            "                if run.first < self.start_offset <= run.last:\n                    below",
-            "                if False:\n                    below",
+            "                if run.first < self.start_offset <= run.last:\n                    self.cut_out(",
+            "                if False:\n                    self.cut_out(",
         ),
         (
             "12 a log start behind the start offset is ignored",

@@ -85,7 +85,7 @@ def reader(stack: Stack) -> Client:
 async def restored(client: ShareStateClient, key: SharePartitionKey, leader_epoch: int) -> SharePartition:
     page = (await client.read(key.group_id, [key], leader_epoch))[key]
     assert page.error_code == 0, page.error_message
-    loaded = await restored_from_pages(
+    machine, _ = await restored_from_pages(
         client,
         key,
         page,
@@ -96,7 +96,7 @@ async def restored(client: ShareStateClient, key: SharePartitionKey, leader_epoc
         now_ms=0,
         slices=Slices(),
     )
-    return loaded.share_partition
+    return machine
 
 
 @pytest.mark.soak

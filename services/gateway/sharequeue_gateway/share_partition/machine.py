@@ -6,7 +6,7 @@ KIP-1222.
 
 from collections.abc import Sequence
 from itertools import groupby, islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.errors import InvalidRecordState
@@ -50,13 +50,6 @@ EXPIRED_AT_ONCE: Final = 1000
 """The most runs that one call of `expire` looks at: about 5 ms."""
 
 
-class Loaded(NamedTuple):
-    """A loaded share-partition, and dead letters whose writing must be resumed."""
-
-    share_partition: "SharePartition"
-    dead_letters: Sequence[DeadLetter]
-
-
 class SharePartition(PendingRecords):
     """The state machine of one share-partition. Each method is one event; the window has the data.
 
@@ -92,15 +85,15 @@ class SharePartition(PendingRecords):
         self.state_epoch = state_epoch
         self.leader_epoch = leader_epoch
 
-    def loaded(self) -> Loaded:
-        """The window is restored: begin to lead it."""
+    def loaded(self) -> list[DeadLetter]:
+        """The window is restored: begin to lead it. Returns: the dead letters whose writing must be resumed."""
         self.advance()
         dead_letters = []
         for run in self.runs:
             if run.state is ARCHIVING:
                 run.cause = LIMIT_EXCEEDED if self.is_last_attempt(run) else REJECTED
                 dead_letters.append(self.dead_letter(run))
-        return Loaded(self, dead_letters)
+        return dead_letters
 
     # Acknowledging
 
@@ -352,9 +345,8 @@ class SharePartition(PendingRecords):
     def _expire_lock(self, run: Run, now_ms: int, dead_letters: list[DeadLetter]) -> bool:
         """Returns: whether the records can be acquired again."""
         if run.first < self.start_offset <= run.last:
-            right = run.split(self.start_offset)
-            self.runs.insert(self.index_of(run.first) + 1, right)
-            self.time_lock(right.lock_expires_at_ms, right.first, right.last)
+            self.time_lock(run.lock_expires_at_ms, self.start_offset, run.last)
+            self.cut_out(run, run.first, self.start_offset - 1)
         ended_at_ms = run.lock_expires_at_ms
         run.unlock()
         run.released = False
@@ -382,15 +374,14 @@ class SharePartition(PendingRecords):
         write = StateWrite(self.start_offset, now_ms)
         for run in list(self.runs):
             if run.state is ACQUIRED and run.write is None and run.member_id == member_id:
-                part = run
+                parts = [run]
                 if run.first < self.start_offset <= run.last:
-                    below = self.cut_out(run, run.first, self.start_offset - 1)
-                    below.cause = LIMIT_EXCEEDED
-                    self.begin(below, self.released_state(below), write)
-                    part = self.runs[self.index_of(self.start_offset)]
-                part.cause = LIMIT_EXCEEDED
-                part.released = False
-                self.begin(part, self.released_state(part), write)
+                    self.cut_out(run, run.first, self.start_offset - 1)
+                    parts.append(self.runs[self.index_of(self.start_offset)])
+                for part in parts:
+                    part.cause = LIMIT_EXCEEDED
+                    part.released = False
+                    self.begin(part, self.released_state(part), write)
         if not write.runs:
             return None
         write.fill(write.runs, self.delivery_complete_count)

@@ -20,8 +20,9 @@ from sharequeue.protocol.types import RestoredLock, SharePartitionKey
 from sharequeue.slices import Slices
 from sharequeue_gateway.leader.persister import persist_error
 from sharequeue_gateway.share_partition.backoff import jitter_seed
-from sharequeue_gateway.share_partition.machine import Loaded, SharePartition
+from sharequeue_gateway.share_partition.machine import SharePartition
 from sharequeue_gateway.share_partition.restoring import Restoring
+from sharequeue_gateway.share_partition.runs import DeadLetter
 
 MOST_BEGUN: Final = 5
 
@@ -37,9 +38,10 @@ async def restored_from_pages(
     locks: Sequence[RestoredLock],
     now_ms: int,
     slices: Slices,
-) -> Loaded:
+) -> tuple[SharePartition, list[DeadLetter]]:
     """Rebuild the machine of a share-partition; other tasks run between two slices.
 
+    Returns: it, and the dead letters whose writing must be resumed.
     Raises: ApiError: a page cannot be read, the state contradicts itself, or it changes all the time.
     """
     batches, texts = await _whole(share_coordinator, key, first_page, leader_epoch)
@@ -50,7 +52,7 @@ async def restored_from_pages(
         if slices.over():
             await slices.pause()
     await slices.pause()
-    return machine.loaded()
+    return machine, machine.loaded()
 
 
 async def _whole(
