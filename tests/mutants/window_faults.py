@@ -174,7 +174,7 @@ MUTANTS = [
         ),
         (
             "6 a read stops before a long stretch that cannot be acquired",
-            "            if first - last > _NEAR:\n",
+            "            if run.first - last > _NEAR:\n",
             "            if False:\n",
         ),
         (

@@ -135,20 +135,24 @@ class Window:
 
     def available_of_batch(self, index: int, last: int) -> list[Run]:
         """The acquirable runs of one in-flight batch, from the run at `index` up to the offset `last`."""
-        runs, found = self.runs, []
-        batch_first = runs[index].batch_first
-        for place in range(bisect_left(self._available, runs[index].first), len(self._available)):
-            first = self._available[place]
-            if first > last:
+        found = []
+        batch_first = self.runs[index].batch_first
+        for run in self._available_from(self.runs[index].first, index):
+            if run.first > last or run.batch_first != batch_first:
                 break
+            found.append(run)
+        return found
+
+    def _available_from(self, offset: int, index: int) -> Iterator[Run]:
+        """The runs that can be acquired and begin at or behind an offset, whose run is at `index`."""
+        runs, available = self.runs, self._available
+        for place in range(bisect_left(available, offset), len(available)):
+            first = available[place]
             if runs[index].first != first:
                 index += 1
                 if runs[index].first != first:
                     index = self.index_of(first)
-            if runs[index].batch_first != batch_first:
-                break
-            found.append(runs[index])
-        return found
+            yield runs[index]
 
     def next_fetch_offset(self) -> int:
         """The offset at which the log is read next: the first unread hole or AVAILABLE record, else the one behind the
@@ -174,15 +178,10 @@ class Window:
 
         `new_from` moves up to it, so that the next call begins there.
         """
-        runs, available = self.runs, self._available
-        index = self.index_of(self.new_from)
-        for place in range(bisect_left(available, self.new_from), len(available)):
-            first = available[place]
-            if runs[index].first != first:
-                index = self.index_of(first)
-            if not runs[index].delivery_count:
-                self.new_from = first
-                return first
+        for run in self._available_from(self.new_from, self.index_of(self.new_from)):
+            if not run.delivery_count:
+                self.new_from = run.first
+                return run.first
         self.new_from = MAX_INT64
         return self.end_offset + 1
 
@@ -223,16 +222,12 @@ class Window:
         """
         if self.gap_start >= 0 or not self._available or offset != self._available[0]:
             return most
-        runs, index, last, found = self.runs, self.index_of(offset), offset - 1, 0
-        for first in self._available:
-            if first - last > _NEAR:
+        last, found = offset - 1, 0
+        for run in self._available_from(offset, self.index_of(offset)):
+            if run.first - last > _NEAR:
                 return last - offset + 1
-            if runs[index].first != first:
-                index += 1
-                if runs[index].first != first:
-                    index = self.index_of(first)
-            last = runs[index].last
-            found += last - first + 1
+            last = run.last
+            found += run.size
             if found >= most:
                 return last - offset + 1
         if self.end_offset - last < _NEAR:
