@@ -80,20 +80,19 @@ class PartitionReader:
         now_ms: int,
         *,
         alone: bool,
-        new_first: bool = True,
     ) -> AcquiredRecords | None:
         """Read from the next fetch offset, and acquire. Returns: None if there is nothing to acquire.
 
         Args:
             alone: the fetch takes from no other share-partition.
-            new_first: it may begin at new records although others wait to be delivered again.
         Raises: ApiError: the log cannot be read, or another gateway may hand out the same records.
         """
         machine, key, limits = led.machine, led.key, asked.limits
         committed = machine.config.read_committed
-        new_first &= machine.waiting_count > machine.delayed_count
-        new_offset = begin_at_new(machine) if new_first else None
-        while True:
+        new_offset = begin_at_new(machine) if machine.waiting_count > machine.delayed_count else None
+        fetch_offset, at_new = -1, True
+        # once, and again after a read of new records, or of none for this group: the next fetch offset is behind it now
+        while at_new or machine.next_fetch_offset() > fetch_offset:
             at_new = new_offset is not None
             fetch_offset = machine.next_fetch_offset() if new_offset is None else new_offset
             new_offset = None
@@ -105,14 +104,12 @@ class PartitionReader:
                     read, now_ms = await self._read_while_led(led, fetch_offset, max_bytes, offsets)
             except OffsetOutOfRange as out_of_range:
                 machine.move_log_start(out_of_range.log_start_offset, now_ms)
-                if machine.next_fetch_offset() <= fetch_offset and not at_new:
-                    return None
                 continue
             over = waiting.life is not Life.OPEN and waiting.over
             if not read.batches or over:
-                none_new = at_new and not over and not led.fenced and can_acquire(machine)
-                of_call = waiting, asked, led, max_records, max_bytes, now_ms
-                return await self.acquire(*of_call, alone=alone, new_first=False) if none_new else None
+                if at_new and not over and not led.fenced and can_acquire(machine):
+                    continue
+                return None
             self._locks.check_may_acquire()
             batches, most, size = read.batches, max_records, sum([batch.size for batch in read.batches])
             if size > max_bytes:
@@ -132,9 +129,7 @@ class PartitionReader:
                 elif machine.next_fetch_offset() >= end:
                     led.empty_until_ms = machine.next_deadline_ms() or NO_DEADLINE_MS
                 return AcquiredRecords(led, acquiring.acquired, batches)
-            # if the batches have no record for this group, the next fetch offset is behind them now: read there
-            if machine.next_fetch_offset() <= fetch_offset and not at_new:
-                return None
+        return None
 
     async def _read_on(
         self,
