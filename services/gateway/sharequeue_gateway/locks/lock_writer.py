@@ -136,33 +136,31 @@ class LockWriter:
     async def _send_next(self) -> None:
         """Send what has gathered, in the task that calls this."""
         gathered, self._gathered = self._gathered, []
-        writes = [waiting.write for waiting in gathered]
         self._busy = True
-        self._in_company = IN_COMPANY if len(writes) > 1 else max(self._in_company - 1, 0)
+        self._in_company = IN_COMPANY if len(gathered) > 1 else max(self._in_company - 1, 0)
         try:
-            refused = await self._without_key(writes)
+            refused = await self._without_key(gathered)
             if refused:  # Redis has lost their lists or who leads, or knows a later leader
-                again = [writes[place] for place in refused]
-                await self._guard(self._lead(again, self._timeout_s))
-                refused = [refused[place] for place in await self._without_key(again)]
+                await self._guard(self._lead([waiting.write for waiting in refused], self._timeout_s))
+                refused = await self._without_key(list(refused))
         finally:
             self._busy = False
             if self._gathered:
                 self._in_company = IN_COMPANY
                 self._wake.set()
-        for place, waiting in enumerate(gathered):
+        for waiting in gathered:
             if not waiting.done.done():
-                waiting.done.set_result(place not in refused)
+                waiting.done.set_result(waiting not in refused)
 
-    async def _without_key(self, writes: Sequence[LockWrite]) -> list[int]:
-        """Write locks. Returns: the places of the writes that Redis lacks a key for; none once it is not used."""
-        refused: list[int] = []
-        for trip in round_trips(writes, self._keys):
+    async def _without_key(self, gathered: Sequence[_Waiting]) -> dict[_Waiting, None]:
+        """Write locks. Returns: the writes that Redis lacks a key for; none once it is not used."""
+        refused: dict[_Waiting, None] = {}
+        for trip in round_trips([waiting.write for waiting in gathered], self._keys):
             answers = await self._guard(self._own_connection.execute([call.command for call in trip], self._timeout_s))
             if answers is None:
-                return []
+                return {}
             failed = [call.write for call, answer in zip(trip, answers, strict=True) if not answer]
-            refused += sorted({place for place in failed if place is not None})
+            refused.update((gathered[place], None) for place in failed if place is not None)
         return refused
 
     async def _lead(self, writes: Sequence[LockWrite], timeout_s: float) -> None:
