@@ -10,7 +10,6 @@ A client that disconnects while its fetch waits acquires nothing. Source: KIP-93
 
 import asyncio
 import itertools
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from msgspec import structs
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.messages.leaders import Asked
-from sharequeue.protocol.types import AcknowledgeType, TopicIdPartition
+from sharequeue.protocol.types import TopicIdPartition
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.cluster import Cluster
 from sharequeue_gateway.cluster.metadata import Partitions
@@ -36,11 +35,8 @@ from sharequeue_gateway.leader.wake_up import may_acquire, pass_on
 from sharequeue_gateway.record_log.log import RecordLog
 from sharequeue_gateway.share_partition.acquisition import can_acquire
 from sharequeue_gateway.share_partition.fetch_limits import split_bytes
-from sharequeue_gateway.share_partition.outcomes import AcknowledgementBatch
 from sharequeue_gateway.share_partition.turns import by_level
 from sharequeue_http.forms.errors import ApiError, CoordinatorNotAvailable
-
-log = logging.getLogger(__name__)
 
 LOOKED_AT_ONCE: Final = 500
 """How many share-partitions a fetch looks at before others have their turn, and before it is answered with those."""
@@ -362,15 +358,6 @@ class Fetcher:
         """Release records that were acquired for a client that is gone. Their deliveries are forgiven."""
         now_ms = self._clock.now_ms()
         for item in acquired:
-            led = item.led
-            if led.fenced:
-                continue
-            for first_offset, last_offset, delivery_count, *_ in item.ranges:
-                release = AcknowledgementBatch(
-                    first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count, begun=False, seen=False
-                )
-                try:
-                    for write in led.machine.acknowledge(member_id, [release], now_ms).writes:
-                        self._leader.persist(led, write)
-                except ApiError as error:
-                    log.info("the records of a client that is gone stay held: %s", error.detail)
+            if not item.led.fenced:
+                for write in item.led.release_unseen(member_id, item.ranges, now_ms):
+                    self._leader.persist(item.led, write)

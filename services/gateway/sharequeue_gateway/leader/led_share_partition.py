@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Final
 
@@ -14,6 +14,7 @@ from sharequeue_gateway.leader.wake_up import WakeUps
 from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 from sharequeue_gateway.share_partition.batch_times import BatchTimes
+from sharequeue_gateway.share_partition.runs import StateWrite
 from sharequeue_gateway.share_partition.outcomes import AcknowledgementBatch
 from sharequeue_http.forms.errors import ApiError
 
@@ -132,11 +133,15 @@ class LedSharePartition(WakeUps):
         self.unanswered = None
 
     def release_in_memory(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
-        """Release ranges without a write, after an unload. No client saw them: their deliveries are forgiven."""
+        """Release ranges that no client saw without a write, after an unload."""
+        for write in self.release_unseen(member_id, ranges, now_ms):
+            self.machine.stand_in_memory(write)
+
+    def release_unseen(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> Iterator[StateWrite]:
+        """Release ranges that no client saw, one write each: their deliveries are forgiven."""
         for first_offset, last_offset, delivery_count, *_ in ranges:
             release = AcknowledgementBatch(
                 first_offset, last_offset, (AcknowledgeType.RELEASE,), delivery_count, begun=False, seen=False
             )
             with contextlib.suppress(ApiError):  # the lock has ended
-                for write in self.machine.acknowledge(member_id, [release], now_ms).writes:
-                    self.machine.stand_in_memory(write)
+                yield from self.machine.acknowledge(member_id, [release], now_ms).writes
