@@ -320,7 +320,7 @@ class TransactionsModel(RuleBasedStateMachine):
     def receive(self, group: str, partition: int, records: int) -> int:
         """Read and acquire as a fetch does. Returns: how many records it got."""
         led = self.led[group, partition]
-        machine, committed = led.machine, led.config.read_committed
+        machine, committed = led.machine, led.machine.config.read_committed
         while True:
             offset = machine.next_fetch_offset()
             try:

@@ -126,7 +126,7 @@ class DeadLetterWriter:
 
     async def _destination(self, led: LedSharePartition) -> Destination:
         """The dead-letter topic of the group, created if it is missing."""
-        name = led.config.dead_letter_topic_name
+        name = led.machine.config.dead_letter_topic_name
         if not name:
             return "the group's dead-letter queue was turned off"
         try:
@@ -228,8 +228,8 @@ class DeadLetterWriter:
         transaction to be committed.
         """
         offset = first_offset
-        while led.config.dead_letter_copy_record and offset <= last_offset:
-            committed, until = led.config.read_committed, last_offset
+        while led.machine.config.dead_letter_copy_record and offset <= last_offset:
+            committed, until = led.machine.config.read_committed, last_offset
             what = (led.key.topic_id, led.key.partition, offset, BYTES_AT_ONCE)
             try:
                 limits = last_offset - offset + 1, committed
@@ -265,7 +265,7 @@ class DeadLetterWriter:
         history = _history(letter)
         now_ms = self._clock.now_ms()
         tail = (source or NO_SOURCE).tail(now_ms, {**headers, **history, **self._source_headers(source)})
-        copied = led.config.dead_letter_copy_record
+        copied = led.machine.config.dead_letter_copy_record
         if limit is not None and len(tail) > limit:
             for explained in ({**headers, **history}, headers):
                 bare = NO_SOURCE.tail(now_ms, explained)

@@ -49,7 +49,7 @@ class RepeatedFetches:
         """The entry of a fetch's answer for Redis: (name, value, time to live in ms)."""
         led = acquired.led
         ranges = [(*led.key[1:], first_offset, last_offset) for first_offset, last_offset, *_ in acquired.ranges]
-        return _name(asked), msgspec.json.encode(ranges), led.config.record_lock_duration_ms
+        return _name(asked), msgspec.json.encode(ranges), led.machine.config.record_lock_duration_ms
 
     async def remembered(self, group_id: str, member_id: str, fetch_id: str) -> list[OffsetsAt]:
         """The ranges of the answer to a fetch."""

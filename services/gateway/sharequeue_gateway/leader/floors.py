@@ -121,7 +121,7 @@ class Floors:
         for led in list(self._led):
             if slices.over():
                 await slices.pause()
-            hold_ms = led.config.hold_ms
+            hold_ms = led.machine.config.hold_ms
             stale_ms = min(STALE_MS, hold_ms // 4) if hold_ms > 0 else STALE_MS
             used = led.last_used_ms() > led.told_at_ms or bool(led.awaiting())
             ahead = [*led.machine.ahead()]
@@ -152,5 +152,5 @@ class Floors:
             if gone:
                 await self._readers.begin(
                     [Beginning(led.key, led.machine.state_epoch, led.stored_start, chosen=False) for led in gone],
-                    gone[0].config.hold_ms,
+                    gone[0].machine.config.hold_ms,
                 )

@@ -8,14 +8,13 @@ from typing import Final
 
 import msgspec
 
-from sharequeue.protocol.configs import ShareGroupConfig
 from sharequeue.protocol.types import AcknowledgeType
 from sharequeue_gateway.leader.wake_up import WakeUps
 from sharequeue_gateway.locks.lock_calls import LockWrite
 from sharequeue_gateway.share_partition.acquisition import AcquiredRange
 from sharequeue_gateway.share_partition.batch_times import BatchTimes
-from sharequeue_gateway.share_partition.runs import StateWrite
 from sharequeue_gateway.share_partition.outcomes import AcknowledgementBatch
+from sharequeue_gateway.share_partition.runs import StateWrite
 from sharequeue_http.forms.errors import ApiError
 
 LOCK_ENTRY_SLACK: Final = 64
@@ -68,10 +67,6 @@ class LedSharePartition(WakeUps):
         self.stored_start = self.floor = self.machine.start_offset
         self.stored_count = self.machine.delivery_complete_count
         self.told_at_ms = self.used_at_ms = now_ms
-
-    @property
-    def config(self) -> ShareGroupConfig:
-        return self.machine.config
 
     def last_used_ms(self) -> int:
         """Return when a request last named it, or its whole topic."""
