@@ -112,7 +112,7 @@ class WakeUps(Awaited):
 
     `empty_until_ms`: nothing can be acquired before this time. An event sets it to 0.
     `of_topic`: the index of its topic, if there is one. Whoever changes `empty_until_ms` or `served_turn` (see
-    `turns.Served`) tells it; `place` is its place there.
+    `turns.in_turn`) tells it; `place` is its place there.
     `reading`, `halted`, `turned_away`: see the page of this file.
     `holders`: the streams that wait until their member holds less, with that member.
     """

@@ -9,7 +9,7 @@ Source: KIP-932, a partition that returned records moves to the end.
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from sharequeue_gateway.share_partition.fetch_limits import rotate
 
@@ -20,13 +20,6 @@ SHARE: Final = 10
 NO_DEADLINE_MS: Final = 1 << 62
 
 
-class Served(Protocol):
-    """`served_turn`: the number of the turn in which it last gave records; 0 if it never did."""
-
-    served_turn: int
-
-
-S = TypeVar("S", bound=Served)
 Place = TypeVar("Place")
 Leader = TypeVar("Leader")
 T = TypeVar("T")
@@ -34,8 +27,9 @@ T = TypeVar("T")
 served_turn_of: Final = attrgetter("served_turn")
 
 
-def in_turn(share_partitions: Iterable[S]) -> list[S]:
-    """Sort by the last turn that gave records, the oldest first. Equal ones keep their order."""
+def in_turn(share_partitions: Iterable[T]) -> list[T]:
+    """Sort by `served_turn`: the number of the turn in which each last gave records, 0 if it never did. Equal ones keep
+    their order."""
     return sorted(share_partitions, key=served_turn_of)
 
 
