@@ -47,13 +47,13 @@ MUTANTS = [
         ),
         (
             "6.5 record_limit stops inside a batch",
-            "return self.left if self._mode is AcquireMode.RECORD_LIMIT else MAX_INT64",
-            "return MAX_INT64",
+            "most = self.left if self._mode is AcquireMode.RECORD_LIMIT else MAX_INT64",
+            "most = MAX_INT64",
         ),
         (
             "6.5 batch_optimized takes whole batches",
-            "return self.left if self._mode is AcquireMode.RECORD_LIMIT else MAX_INT64",
-            "return self.left",
+            "most = self.left if self._mode is AcquireMode.RECORD_LIMIT else MAX_INT64",
+            "most = self.left",
         ),
         (
             "3 acquiring raises the delivery count",
@@ -92,23 +92,23 @@ MUTANTS = [
         ),
         (
             "7 a throttled batch waits for a call of its own",
-            "            if self.acquired:\n                self._alone = True\n                return\n            self._redeliver",
-            "            self._redeliver",
+            "            if not self.acquired:\n                self._redeliver",
+            "            if True:\n                self._redeliver",
         ),
         (
             "7 a throttled batch ends the call",
-            "            self._redeliver_throttled(acquirable, first, last, threshold)\n            self._alone = True\n",
-            "            self._redeliver_throttled(acquirable, first, last, threshold)\n",
+            "                self._redeliver_throttled(acquirable, first, last, most, threshold)\n            self._alone = True\n",
+            "                self._redeliver_throttled(acquirable, first, last, most, threshold)\n",
         ),
         (
             "7 throttling begins at half the limit, rounded up",
-            "threshold = max(2, -(-limit // 2))",
-            "threshold = max(2, limit // 2)",
+            "threshold = max(2, -(-self._limit // 2))",
+            "threshold = max(2, self._limit // 2)",
         ),
         (
             "7 throttling begins at two deliveries at the least",
-            "threshold = max(2, -(-limit // 2))",
-            "threshold = max(1, -(-limit // 2))",
+            "threshold = max(2, -(-self._limit // 2))",
+            "threshold = max(1, -(-self._limit // 2))",
         ),
         (
             "7 portions halve with each delivery",

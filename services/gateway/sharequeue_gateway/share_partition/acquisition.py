@@ -109,18 +109,15 @@ class Acquisition:
 
     def redeliver(self, acquirable: Sequence[Run], first: int, last: int) -> None:
         """Acquire the available records of one in-flight batch in first..last, throttled after many attempts."""
-        limit = self._limit
-        threshold = max(2, -(-limit // 2))
+        most = self.left if self._mode is AcquireMode.RECORD_LIMIT else MAX_INT64  # batch_optimized takes whole batches
+        threshold = max(2, -(-self._limit // 2))
         if max(run.delivery_count - run.forgiven for run in acquirable) >= threshold and any(
             self._failures(run) >= threshold for run in acquirable
         ):
-            if self.acquired:
-                self._alone = True
-                return
-            self._redeliver_throttled(acquirable, first, last, threshold)
+            if not self.acquired:
+                self._redeliver_throttled(acquirable, first, last, most, threshold)
             self._alone = True
             return
-        most = self._most_of_a_batch()
         for run in acquirable:
             begin = max(run.first, first)
             end = min(run.last, last, begin + most - 1)
@@ -134,14 +131,9 @@ class Acquisition:
         records."""
         return 0 if self._spares_released and run.released else run.attempt
 
-    def _most_of_a_batch(self) -> int:
-        """Return how many records to take of a batch: all of them in batch_optimized, up to the limit in
-        record_limit."""
-        return self.left if self._mode is AcquireMode.RECORD_LIMIT else MAX_INT64
-
-    def _redeliver_throttled(self, acquirable: Sequence[Run], first: int, last: int, threshold: int) -> None:
+    def _redeliver_throttled(self, acquirable: Sequence[Run], first: int, last: int, most: int, threshold: int) -> None:
         """Halve the deliveries of a batch with each further failure; a record's last delivery comes alone."""
-        most, taken = self._most_of_a_batch(), 0
+        taken = 0
         last_attempt = self._limit - 1 if self._limit > 2 else -1
         bounded = False
         for run in acquirable:
