@@ -17,7 +17,8 @@ def totals(delivered: int, used_at_ms: int = NOW_MS, **dead_letters: int) -> Tot
 def lines(counted: dict[tuple[str, str], Totals], most_pairs: int = 2000, **members: int) -> list[str]:
     names = {"t1": "orders", "t2": "mails"}
     configs = {group_id: ShareGroupConfig(paused=group_id == "paused") for group_id in members}
-    series = QueueSeries(counted, names.get, lambda: members, configs, lambda: NOW_MS, most_pairs=most_pairs).series()
+    seen = {group_id: range(count) for group_id, count in members.items()}
+    series = QueueSeries(counted, names.get, lambda: seen, configs, lambda: NOW_MS, most_pairs=most_pairs).series()
     return [line for line in "".join(series).splitlines() if not line.startswith("#")]
 
 

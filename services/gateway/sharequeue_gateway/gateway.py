@@ -416,7 +416,7 @@ class Gateway:
         queues = QueueSeries(
             self.activity.totals,
             self.metadata.name_of,
-            self.members.count,
+            self.members.numbers,
             self.metadata.configs,
             self.clock.now_ms,
             most_pairs=self.settings.max_metric_pairs,

@@ -7,7 +7,7 @@ not noted: each of its fetches has another one.
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Final
 from zlib import crc32
@@ -57,10 +57,6 @@ class FetchingMembers:
 
     def forget_group(self, group_id: str) -> None:
         self._forget(group_id, list(self.seen[group_id]))
-
-    def count(self) -> Mapping[str, int]:
-        """By group, how many members were seen in the last minute."""
-        return {group_id: len(members) for group_id, members in self.numbers().items()}
 
     def numbers(self) -> dict[str, list[int]]:
         """By group, a number of each member that was seen in the last minute: the same one at each gateway."""

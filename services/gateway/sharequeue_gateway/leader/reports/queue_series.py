@@ -6,7 +6,7 @@ their own, those with the most deliveries; the others are added up under the nam
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,8 +62,8 @@ class QueueSeries:
 
     _totals: Mapping[tuple[str, str], Totals]
     _topic_name: Callable[[str], str | None]
-    _members: Callable[[], Mapping[str, int]]
-    """By group, how many members fetched at this gateway in the last minute."""
+    _members: Callable[[], Mapping[str, Sequence[int]]]
+    """By group, a number of each member that fetched at this gateway in the last minute."""
     _configs: Mapping[str, ShareGroupConfig]
     """By group, the settings that are known here."""
     _now_ms: Callable[[], int]
@@ -84,8 +84,8 @@ class QueueSeries:
         yield from DEAD_LETTERS.lines(
             (records, (*names, cause)) for names, totals in most for cause, records in totals.dead_letters.items()
         )
-        largest = heapq.nlargest(self.most_pairs, self._members().items(), key=lambda counted: counted[1])
-        yield from MEMBERS.lines((count, (group_id,)) for group_id, count in largest)
+        largest = heapq.nlargest(self.most_pairs, self._members().items(), key=lambda seen: len(seen[1]))
+        yield from MEMBERS.lines((len(members), (group_id,)) for group_id, members in largest)
         paused = (group_id for group_id, config in self._configs.items() if config.paused)
         yield from PAUSED.lines((1, (group_id,)) for group_id in itertools.islice(paused, self.most_pairs))
         yield from DROPPED.lines([(max(0, len(pairs) - self.most_pairs), ())])
