@@ -76,7 +76,7 @@ def test_ss_009_a_request_adds_and_forgets_partitions() -> None:
     sessions = cache()
     sessions.open(M1, [P0, P1], 0)
     session = sessions.advance(M1, 1, 0)
-    sessions.change(session, [BAR], [P0])
+    session.change([BAR], [P0])
     assert partitions(sessions.advance(M1, 2, 0)) == [P1, BAR]
 
 
@@ -90,14 +90,14 @@ def test_the_partitions_of_a_session_are_limited() -> None:
     assert (raised.value.status, raised.value.limit) == (422, MAX_PARTITIONS_NAMED)
     session = sessions.advance(M1, 1, 0)
     assert partitions(session) == many
-    sessions.change(session, [], [many[0]])
+    session.change([], [many[0]])
     sessions.check_room(M1, [BAR])
 
 
 def test_ss_011_a_session_without_partitions_still_exists() -> None:
     sessions = cache()
     sessions.open(M1, [P0, P1], 0)
-    sessions.change(sessions.advance(M1, 1, 0), [], [P0, P1])
+    sessions.advance(M1, 1, 0).change([], [P0, P1])
     assert partitions(sessions.advance(M1, 2, 0)) == []
     assert len(sessions) == 1
 
@@ -106,7 +106,7 @@ def test_ss_015_forgetting_an_absent_partition_is_allowed() -> None:
     sessions = cache()
     sessions.open(M1, [P0], 0)
     session = sessions.advance(M1, 1, 0)
-    sessions.change(session, [P0], [BAR])
+    session.change([P0], [BAR])
     assert partitions(session) == [P0]
 
 
@@ -181,15 +181,15 @@ def test_a_session_follows_a_bounded_number_of_topics() -> None:
     sessions = cache()
     session = sessions.open(M1, [], 0)
     for number in range(MAX_PARTITIONS_NAMED + 2):
-        sessions.follow(session, f"t{number}", ("", 0))
-    sessions.follow(session, "t0", ("id", 1))
+        session.follow(f"t{number}", ("", 0))
+    session.follow("t0", ("id", 1))
     assert (len(session.followed), session.followed["t0"]) == (MAX_PARTITIONS_NAMED, ("id", 1))
 
 
 def test_only_sessions_that_follow_a_topic_are_behind_when_it_grows() -> None:
     sessions = cache()
     follows, other = sessions.open(M1, [P0], 0), sessions.open(M2, [P0], 0)
-    sessions.follow(follows, "foo", ("foo", 1))
+    follows.follow("foo", ("foo", 1))
     sessions.topic_has_grown("bar")
     assert not follows.behind
     sessions.topic_has_grown("foo")

@@ -76,10 +76,10 @@ class Sessions:
         else:
             self._cache.check_room(key, added)
             session = self._cache.advance(key, epoch, now_ms, fetch_id)
-            self._cache.change(session, added, forgotten)
+            session.change(added, forgotten)
         for name in followed:
             if not topic_name_fault(name):
-                self._cache.follow(session, name, self._size(name))
+                session.follow(name, self._size(name))
         for name in left:
             session.followed.pop(name, None)
         if session.behind:
@@ -100,7 +100,7 @@ class Sessions:
             added = [(found_id, index) for index in range(had if found_id == topic_id else 0, partitions)]
             if added and len(session.partitions) + len(added) <= MAX_PARTITIONS_NAMED:
                 session.followed[name] = found_id, partitions
-                self._cache.change(session, added, ())
+                session.change(added, ())
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
         """Accept an acknowledge call in a session. Raises: ShareSessionNotFound, InvalidShareSessionEpoch."""
@@ -113,7 +113,7 @@ class Sessions:
 
     def forget(self, session: ShareSession, gone: Sequence[TopicIdPartition]) -> None:
         """Remove partitions from a session. Raises: ShareSessionNotFound."""
-        self._cache.change(self._cache.find(session.key), (), gone)
+        self._cache.find(session.key).change((), gone)
 
     async def release(self, session: ShareSession) -> None:
         """Release the records that the member of a closed session holds in its partitions, at all leaders."""

@@ -41,6 +41,17 @@ class ShareSession:
     epoch: int = 1
     last_fetch_id: str | None = None
 
+    def change(self, added: Sequence[TopicIdPartition], forgotten: Sequence[TopicIdPartition]) -> None:
+        """Add and remove partitions. Removing a partition that the session does not have changes nothing."""
+        self.partitions.update(dict.fromkeys(added))
+        for partition in forgotten:
+            self.partitions.pop(partition, None)
+
+    def follow(self, name: str, size: tuple[str, int]) -> None:
+        """Follow a topic from its present id and number of partitions on; at most MAX_PARTITIONS_NAMED topics."""
+        if name in self.followed or len(self.followed) < MAX_PARTITIONS_NAMED:
+            self.followed[name] = size
+
 
 class ShareSessionCache:
     """All sessions of a gateway, the least recently used first."""
@@ -83,19 +94,6 @@ class ShareSessionCache:
         session.used_at_ms = now_ms
         self._sessions.move_to_end(key)
         return session
-
-    @staticmethod
-    def change(session: ShareSession, added: Sequence[TopicIdPartition], forgotten: Sequence[TopicIdPartition]) -> None:
-        """Add and remove partitions. Removing a partition that the session does not have changes nothing."""
-        session.partitions.update(dict.fromkeys(added))
-        for partition in forgotten:
-            session.partitions.pop(partition, None)
-
-    @staticmethod
-    def follow(session: ShareSession, name: str, size: tuple[str, int]) -> None:
-        """Follow a topic from its present id and number of partitions on; at most MAX_PARTITIONS_NAMED topics."""
-        if name in session.followed or len(session.followed) < MAX_PARTITIONS_NAMED:
-            session.followed[name] = size
 
     def topic_has_grown(self, name: str | None) -> None:
         """A topic has new partitions: note it in the sessions that follow it. None: any topic may have."""
