@@ -14,7 +14,7 @@ import asyncpg
 
 from sharequeue.background import IN_COMPANY
 from sharequeue.ownership.leases import Ownership
-from sharequeue.protocol.errors import NotCoordinator, StorageError
+from sharequeue.protocol.errors import CoordinatorLoadInProgress, NotCoordinator, StorageError
 from sharequeue.protocol.messages.share_state import PartitionStateResult
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.service.postgres_faults import FAULTS, Meaning
@@ -37,6 +37,7 @@ REQUESTS_PER_COMMIT: Final = 2000
 TRY_WRITE: Final = f"INSERT INTO share_state.share_records (key_id, kind, record) VALUES (-1, 0, {SOME_BYTES})"
 MOST_ENCODED_HERE: Final = 2000
 """Batches. A snapshot or an update of more is encoded in a thread, so that the event loop does not stop."""
+BEING_HANDED_OVER: Final = CoordinatorLoadInProgress("the share-partition is being handed over")
 MOST_LOGGED: Final = 20
 """Request ids in one log line."""
 
@@ -213,9 +214,9 @@ class ShareCoordinator:
             for key, decide, _ in request.operations:
                 entry = damaged.get(key) or entries.get(key)
                 owned = served.get(self.states.shard_of(key) if entry is None else entry.shard)
-                if entry is None or not isinstance(owned, int):
-                    cause = owned if isinstance(owned, ApiError) else None
-                    results.append(shard.not_served(key.partition, cause))
+                if entry is None or not isinstance(owned, int):  # the shard is lost, or was lost during the load
+                    why = owned if isinstance(owned, ApiError) else BEING_HANDED_OVER
+                    results.append(shard.fault(key.partition, why, why.detail).result)
                     continue
                 if key not in damaged:
                     entries.move_to_end(key)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from sharequeue.protocol.errors import KAFKA_CODES, CoordinatorLoadInProgress, FencedLeaderEpoch, FencedStateEpoch
+from sharequeue.protocol.errors import KAFKA_CODES, FencedLeaderEpoch, FencedStateEpoch
 from sharequeue.protocol.messages.share_state import PartitionState, PartitionStateResult
 from sharequeue.protocol.state import StateBatch, texts_in, unnamed_text
 from sharequeue.protocol.types import (
@@ -56,14 +56,6 @@ def fault(partition: int, error: type[ApiError] | ApiError, message: str) -> Dec
 
 def done(partition: int) -> PartitionStateResult:
     return PartitionStateResult(partition=partition, error_code=0, error_message=None)
-
-
-def not_served(partition: int, cause: ApiError | None) -> PartitionStateResult:
-    """The result of a share-partition that is not served.
-    `cause`: why; None: its shard was lost and taken back while the state was being loaded."""
-    if cause is not None:
-        return fault(partition, cause, cause.detail).result
-    return fault(partition, CoordinatorLoadInProgress, "the share-partition is being handed over").result
 
 
 def of_damaged(state: KeyState, decision: Decision) -> Decision:
