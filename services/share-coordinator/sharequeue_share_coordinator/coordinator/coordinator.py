@@ -78,10 +78,13 @@ class ShareCoordinator:
 
     def check_served(self, operations: Iterable[Operation]) -> None:
         """Raises: ApiError: why this instance serves none of these share-partitions."""
-        served = self.states.served(operations).values()
-        refusals = [refusal for refusal in served if isinstance(refusal, ApiError)]
-        if refusals and len(refusals) == len(served):
-            raise refusals[-1]
+        served: int | ApiError = 0
+        for operation in operations:
+            (served,) = self.states.served([operation]).values()
+            if isinstance(served, int):
+                return
+        if isinstance(served, ApiError):
+            raise served
 
     async def commit(self, operations: Sequence[Operation]) -> list[PartitionStateResult]:
         """Decide and commit: in the task that calls this, if nothing is under way. Otherwise with the next gather.
