@@ -128,7 +128,7 @@ class LedSharePartition(WakeUps):
         self.unanswered = None
 
     def release_in_memory(self, member_id: str, ranges: Sequence[AcquiredRange], now_ms: int) -> None:
-        """Release ranges that no client saw without a write, after an unload."""
+        """After an unload, release ranges that no client saw: in this memory alone."""
         for write in self.release_unseen(member_id, ranges, now_ms):
             self.machine.stand_in_memory(write)
 
