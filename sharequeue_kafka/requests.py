@@ -186,7 +186,7 @@ class Produce(Filled):
         self, transactional_id: str | None, timeout_ms: int, topics: Mapping[str, Sequence[tuple[int, bytes]]]
     ) -> None:
         super().__init__(PRODUCE, (transactional_id, timeout_ms, topics))
-        self.RESPONSE_TYPE = self
+        self.RESPONSE_TYPE = Produce  # not itself: such a cycle would keep its batches in memory
 
     def encode(self) -> bytes:
         transactional_id, timeout_ms, topics = self.values
@@ -198,13 +198,14 @@ class Produce(Filled):
                 parts += [TWO_NUMBERS.pack(partition, len(batch)), batch]
         return b"".join(parts)
 
-    def decode(self, data: BytesIO) -> list[tuple[str, int, int, int, int, int]]:
+    @classmethod
+    def decode(cls, data: BytesIO) -> list[tuple[str, int, int, int, int, int]]:
         """Read an answer: topic, partition, error code, first offset, time in ms, and log start of each batch."""
         rows = []
         for _ in range(*NUMBER.unpack(data.read(4))):
             name = data.read(*LENGTH.unpack(data.read(2))).decode()
             (count,) = NUMBER.unpack(data.read(4))
-            rows += [(name, *row) for row in self.PARTITION.iter_unpack(data.read(count * self.PARTITION.size))]
+            rows += [(name, *row) for row in cls.PARTITION.iter_unpack(data.read(count * cls.PARTITION.size))]
         return rows
 
 

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import secrets
 import uuid
+import weakref
 from io import BytesIO
 from typing import Any
 
@@ -56,11 +57,14 @@ def test_a_produce_is_written_and_read_as_its_schemas_say(transactional_id: str 
     answer = ProduceResponse_v7(
         [("first", [(0, 0, 12, -1, 3), (7, 6, -1, -1, -1)]), ("zweites-ö", [(1, 0, 2**40, 9, 0)])], 4
     )
-    assert ours.decode(BytesIO(answer.encode())) == [
+    assert ours.RESPONSE_TYPE.decode(BytesIO(answer.encode())) == [
         ("first", 0, 0, 12, -1, 3),
         ("first", 7, 6, -1, -1, -1),
         ("zweites-ö", 1, 0, 2**40, 9, 0),
     ]
+    sent = weakref.ref(ours)
+    del ours
+    assert sent() is None, "its batches stay until a collection, or for good if one has frozen it"
 
 
 @pytest.mark.parametrize(("values", "compressed"), [([secrets.token_bytes(100)] * 50, True), (None, False)])
