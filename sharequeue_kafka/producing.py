@@ -33,6 +33,8 @@ LZ4_FAST: Final = 1
 MOST_OF_SIZE: Final = 0.9
 SAMPLE: Final = 2048
 """Bytes at the end of a batch that say whether it is worth it to compress it."""
+SAMPLED: Final = 64 * 1024
+"""Of a larger batch all is compressed, whatever its end is: it may exceed `max.message.bytes` otherwise."""
 LENGTH_AT, CRC_AT, ATTRIBUTES_AT, RECORDS_AT = 8, 17, 21, 61
 """In the bytes of a batch. Its length counts what follows the length."""
 MOST_BYTES: Final = 512 * 1024
@@ -66,7 +68,7 @@ class Numbering:
 
 
 def encode(records: Sequence[NewRecord], numbering: Numbering, place: Place, transactional: bool) -> bytes:
-    """Make a batch, and number it. It is compressed if that saves a tenth at its end."""
+    """Make a batch, and number it. It is compressed if that saves a tenth."""
     sequence = numbering.next.get(place, 0)
     builder = DefaultRecordBatchBuilder(
         2, NONE, int(transactional), numbering.producer_id, numbering.epoch, sequence, LAST_SEQUENCE
@@ -82,9 +84,11 @@ def encode(records: Sequence[NewRecord], numbering: Numbering, place: Place, tra
 
 def _compressed(batch: bytes) -> bytes:
     sample = batch[RECORDS_AT:][-SAMPLE:]
-    if len(lz4_encode(sample, LZ4_FAST)) > MOST_OF_SIZE * len(sample):
+    if len(batch) < SAMPLED and len(lz4_encode(sample, LZ4_FAST)) > MOST_OF_SIZE * len(sample):
         return batch
     records = lz4_encode(batch[RECORDS_AT:], LZ4_FAST)
+    if len(records) > MOST_OF_SIZE * (len(batch) - RECORDS_AT):
+        return batch
     made = bytearray(batch[:RECORDS_AT] + records)
     struct.pack_into(">i", made, LENGTH_AT, len(made) - LENGTH_AT - 4)
     made[ATTRIBUTES_AT + 1] |= LZ4

@@ -67,11 +67,17 @@ def test_a_produce_is_written_and_read_as_its_schemas_say(transactional_id: str 
     assert sent() is None, "its batches stay until a collection, or for good if one has frozen it"
 
 
-@pytest.mark.parametrize(("values", "compressed"), [([secrets.token_bytes(100)] * 50, True), (None, False)])
-def test_a_batch_is_compressed_if_it_becomes_smaller(values: list[bytes] | None, compressed: bool) -> None:
-    values = values or [secrets.token_bytes(100) for _ in range(50)]
+RANDOM = [secrets.token_bytes(100) for _ in range(2000)]
+EQUAL = RANDOM[:1] * 2000
+
+
+@pytest.mark.parametrize(
+    ("values", "compressed"),
+    [(EQUAL[:50], True), (RANDOM[:50], False), (EQUAL + RANDOM[:50], True), (RANDOM + EQUAL[:50], False)],
+)
+def test_a_batch_is_compressed_if_it_becomes_smaller(values: list[bytes], compressed: bool) -> None:
     batch = encode([(None, value, [], 0) for value in values], Numbering(1, 0), Place("t", 0), False)
-    assert (len(batch) < 2000) == compressed
+    assert (len(batch) < sum(map(len, values)) / 2) == compressed
     read = DefaultRecordBatch(batch)
     assert (read.compression_type != 0) == compressed
     assert read.validate_crc()
