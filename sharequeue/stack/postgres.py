@@ -155,7 +155,8 @@ class Postgres(Process):
         options = ["-U", "sharequeue", "-E", "UTF8", "--locale=C", "--data-checksums", "--no-instructions"]
         self._run("initdb", "-D", str(partial), *options, "--auth-local=reject", "--auth-host=scram-sha-256")
         statements = f"ALTER ROLE sharequeue PASSWORD '{password}'\nCREATE DATABASE sharequeue\n"
-        self._run("postgres", "--single", "-D", str(partial), "postgres", text=statements.encode())
+        options = ["-c", "exit_on_error=on", "-c", "log_min_error_statement=panic"]  # the log gets no password
+        self._run("postgres", "--single", *options, "-D", str(partial), "postgres", text=statements.encode())
         partial.rename(self.home)
 
     def _run(self, program: str, *arguments: str, text: bytes = b"") -> None:

@@ -81,7 +81,7 @@ def private(path: str, flags: int) -> int:
 def secret_in(file: Path, new: str = "") -> str:
     """The secret in a file. If the file is missing, it gets `new`, or a random one."""
     if not file.exists():
-        partial = file.with_suffix(".partial")
+        partial = file.with_name(f"{file.name}.partial")  # PostgreSQL's `postgresql.partial` is a folder
         with open(partial, "w", opener=private) as opened:
             opened.write(new or secrets.token_hex(24))
         partial.rename(file)

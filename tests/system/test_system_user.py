@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import psutil
@@ -99,6 +100,29 @@ def test_a_server_starts_below_a_folder_that_only_its_owner_may_enter(home: Path
             assert private in program.parents
             assert private in server.home.parents
             assert left(home) == set()
+    finally:
+        server.remove()
+
+
+def test_a_cluster_without_its_password_is_not_kept_and_nothing_shows_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start makes a whole one, also without the file of the password."""
+    server = Postgres(home / "a project" / "data")
+    password = server.log_file.with_name("postgresql.password")
+    run = Postgres._run
+
+    def broken(*given: Any, text: bytes = b"") -> None:
+        run(*given, text=text.replace(b"ROLE sharequeue", b"ROLE nobody"))
+
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(Postgres, "_run", broken)
+            with pytest.raises(EmbeddedError, match='role "nobody" does not exist') as failed:
+                server.start()
+        assert password.read_text() not in f"{failed.value} {server.log_file.read_text()}"
+        password.unlink()
+        assert answer(server.start()) == 42
     finally:
         server.remove()
 
