@@ -121,7 +121,7 @@ def serve(
 async def _http_problem(request: Request, exception: Exception) -> Response:
     """The problem document for a 404 or 405 of Starlette. A path with endpoints takes their methods alone."""
     assert isinstance(exception, HTTPException)
-    path = request.url.path
+    path = request.scope["path"]
     allowed = request.app.paths.methods(request.scope["raw_path"])
     headers = {"allow": ", ".join(allowed)} if allowed else dict(exception.headers or {})
     error: ApiError

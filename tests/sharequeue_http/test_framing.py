@@ -5,6 +5,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 import pytest
 
@@ -145,6 +146,12 @@ def test_the_host_of_an_absolute_target_replaces_the_header(raw: Raw) -> None:
     assert b"host=other.example:1234" in raw.answer().body
     raw.send(head("GET https://other.example"))
     assert raw.answer().status == 404
+
+
+@pytest.mark.parametrize("path", ["//nowhere", "/no%3Fwhere"])
+def test_an_unknown_path_is_named_as_it_was_sent_also_without_a_host(raw: Raw, path: str) -> None:
+    raw.send(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+    assert json.loads(raw.answer().body)["detail"] == f"there is nothing at {unquote(path)}"
 
 
 def test_a_client_that_shuts_down_its_sending_side_counts_as_gone(raw: Raw, server: EdgeServer) -> None:
