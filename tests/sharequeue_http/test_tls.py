@@ -28,7 +28,7 @@ def certified() -> ssl.SSLContext:
     return context
 
 
-def test_an_exchange_knows_its_tls_object_and_its_scheme() -> None:
+def test_a_connection_of_tls_takes_and_answers_large_bodies() -> None:
     trusted = ssl.create_default_context(cafile=str(CERTIFICATE))
     with (
         edge_server(tls=certified()) as server,
@@ -40,7 +40,7 @@ def test_an_exchange_knows_its_tls_object_and_its_scheme() -> None:
         assert client.post("/echo", content=b"x" * (MAX_REQUEST_BYTES + 1)).status_code == 413
 
 
-def test_without_tls_the_scheme_is_http() -> None:
+def test_a_connection_without_tls_has_no_tls_object() -> None:
     with edge_server() as server:
         assert httpx.get(f"http://127.0.0.1:{server.port}/connection", timeout=60).text == "None"
 
