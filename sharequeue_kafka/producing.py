@@ -83,11 +83,12 @@ def encode(records: Sequence[NewRecord], numbering: Numbering, place: Place, tra
 
 
 def _compressed(batch: bytes) -> bytes:
-    sample = batch[RECORDS_AT:][-SAMPLE:]
-    if len(batch) < SAMPLED and len(lz4_encode(sample, LZ4_FAST)) > MOST_OF_SIZE * len(sample):
+    plain = batch[RECORDS_AT:]
+    sample = plain[-SAMPLE:]
+    if len(plain) < SAMPLED and len(lz4_encode(sample, LZ4_FAST)) > MOST_OF_SIZE * len(sample):
         return batch
-    records = lz4_encode(batch[RECORDS_AT:], LZ4_FAST)
-    if len(records) > MOST_OF_SIZE * (len(batch) - RECORDS_AT):
+    records = lz4_encode(plain, LZ4_FAST)
+    if len(records) > MOST_OF_SIZE * len(plain):
         return batch
     made = bytearray(batch[:RECORDS_AT] + records)
     struct.pack_into(">i", made, LENGTH_AT, len(made) - LENGTH_AT - 4)
