@@ -68,17 +68,17 @@ class GatewayCalls:
         return changed
 
     async def ask_one(
-        self, api: Api, request: Any, what: str, path: Mapping[str, str] = NO_NAMES, attempt_s: float = ATTEMPT_S
+        self, api: Api, request: Any, what: str, path: Mapping[str, str] = NO_NAMES, each_s: float | None = None
     ) -> Any:
         """Ask one gateway after another until one has answered. Returns: its answer; None without a gateway.
 
-        Raises: CoordinatorNotAvailable: none can do it. `what`: the text names it so.
+        Raises: CoordinatorNotAvailable: none can do it. `what`: the text names it so. `each_s`: the time of each.
         """
         deadline = time.monotonic() + EVERY_GATEWAY.patience_s
         failure: ApiError | None = None
         for gateway in await self._gateways():
             try:
-                return await self._ask(gateway, api, request, path, _left(deadline, attempt_s))
+                return await self._ask(gateway, api, request, path, each_s or _left(deadline))
             except ApiError as error:
                 failure = error
         if failure is None:
@@ -121,6 +121,6 @@ class GatewayCalls:
             await client.close()
 
 
-def _left(deadline: float, attempt_s: float = ATTEMPT_S) -> float:
+def _left(deadline: float) -> float:
     """The seconds of an attempt that begins now."""
-    return min(max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S), attempt_s)
+    return min(max(deadline - time.monotonic(), SHORTEST_ATTEMPT_S), ATTEMPT_S)

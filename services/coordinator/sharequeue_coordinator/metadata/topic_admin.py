@@ -147,7 +147,7 @@ class TopicAdmin:
         for topic_id, partitions in await self._query(store.deleting_topics):
             request = DeleteTopicRecordsRequest(topic_id=topic_id, partitions=partitions)
             what = "remove the records of a topic"
-            if await self._gateways.ask_one(apis.DELETE_TOPIC_RECORDS, request, what, attempt_s=REMOVAL_S) is None:
+            if await self._gateways.ask_one(apis.DELETE_TOPIC_RECORDS, request, what, each_s=REMOVAL_S) is None:
                 raise CoordinatorNotAvailable("no gateway is running")
             await self._share_coordinators.delete_topic_state(topic_id)
             await self._query(store.remove_topic, fence, topic_id)
