@@ -70,6 +70,25 @@ def test_st_051_a_stream_has_the_records_of_all_leaders(
     assert len(set(got)) == len(got)
 
 
+def test_a_stream_has_a_topic_that_is_made_again_at_another_gateway(
+    cluster: GatewayCluster, clients: list[httpx.Client], name: str
+) -> None:
+    """Another topic keeps it open. Its gateway hears that there is a new one, and asks for it by its name."""
+    other = f"{name}-other"
+    make_topic(clients[1], other, 1)
+    make_topic(clients[1], name, 1)
+    source = EventSource(cluster.gateways[1].url, name, f"{other},{name}")
+    try:
+        produce(clients[1], other, 0, 1)
+        assert len(take(source, 1)) == 1
+        assert clients[0].delete(f"/v1/topics/{name}").status_code == 204
+        make_topic(clients[0], name, 1)
+        produce(clients[0], name, 0, 2)
+        assert seen(take(source, 2)) == [(0, 0), (0, 1)]
+    finally:
+        source.cut()
+
+
 def test_st_053_a_reconnect_at_another_gateway_takes_the_stream_over(
     cluster: GatewayCluster, clients: list[httpx.Client], open_stream: Open, name: str
 ) -> None:

@@ -10,6 +10,7 @@ of the event to come. So Redis remembers the ranges of each event, and any gatew
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -304,6 +305,9 @@ class Stream:
             await self._make_room(waiting)
         if waiting.over:
             return None
+        if not all(name in shared.metadata.by_name for name in self.topics):
+            with contextlib.suppress(ApiError):  # those that are known go on
+                await shared.metadata.ask_for(dict.fromkeys(self.topics, 0))
         partitions = self._partitions()  # of this moment: from the fetch on, a topic that grows wakes it
         if not partitions:
             return Closed(shared.metadata.missing(self.topics[0], 0))
