@@ -279,7 +279,8 @@ class Cluster:
         if self._events is not None:  # a task of its own: a hand-over may take longer than a lease
             missed = learned.previous != known.number
             background.start(self._hand_overs, self._hand_over(self._events, missed=missed))
-        background.start(self._giving_up, self._give_up())
+        left = {*self._clients, *(node.url for node in known.nodes)} - {node.url for node in self.generation.nodes}
+        background.start(self._giving_up, self._give_up(left))
 
     def _note_former(self, former: Generation) -> None:
         self._former, self._former_until_s = former, time.monotonic() + FORMER_LEADS_S + self._drain_s
@@ -291,11 +292,10 @@ class Cluster:
         except Exception:
             log.exception("handing over to other gateways failed")
 
-    async def _give_up(self) -> None:
+    async def _give_up(self, left: set[str]) -> None:
         """End the calls to gateways that left the generation: they may be paused, and other gateways lead now."""
         await asyncio.sleep(GIVE_UP_S)
-        live = {node.url for node in self.generation.nodes}
-        for url in [url for url in self._clients if url not in live]:
+        for url in left.intersection(self._clients) - {node.url for node in self.generation.nodes}:
             await self._clients.pop(url).close()
 
     def _generation_of(self, learned: messages.GatewayGeneration) -> Generation:
