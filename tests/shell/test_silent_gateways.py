@@ -2,14 +2,18 @@
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sharequeue_gateway.cluster.cluster import GIVE_UP_S, Cluster
-from sharequeue_gateway.cluster.generation import Node
+from sharequeue_gateway.cluster.generation import Generation, Node
+from sharequeue_gateway.routing.gateway_client import GatewayClient
 
 from sharequeue.protocol import apis
+from sharequeue.protocol.errors import NotLeaderOrFollower
 from sharequeue.protocol.messages.cluster import GatewayGeneration, RenewGatewayResponse
+from sharequeue.protocol.types import SharePartitionKey
 from tests.shell.turned_loop import TurnedLoop, run
 
 
@@ -25,6 +29,33 @@ def test_a_gateway_that_does_not_answer_has_one_line_in_the_log(caplog: pytest.L
 
     asyncio.run(ask())
     assert [record.message for record in caplog.records] == ["another gateway does not answer"]
+
+
+class Unaware:
+    """A client of a gateway that does not know the newest generation."""
+
+    asked = 0
+
+    async def call(self, *_: Any, **__: Any) -> None:
+        self.asked += 1
+        raise NotLeaderOrFollower("b does not lead this share-partition")
+
+
+def test_a_next_leader_that_does_not_know_of_it_yet_has_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    """It has answered, and is asked again, by a gateway that stops while Redis is away."""
+    caplog.set_level(logging.INFO)
+    led: Any = SimpleNamespace(key=SharePartitionKey("g", "id-1", 0), topic_name="orders")
+    other: Any = Unaware()
+
+    async def stop() -> None:
+        coordinator: Any = None
+        cluster = Cluster(coordinator, "a", "http://127.0.0.1:2", cluster_token="a-token-of-this-test")
+        cluster.follow(Generation(1, (Node("b", "http://127.0.0.1:1"),)))
+        cluster._clients["http://127.0.0.1:1"] = other
+        await GatewayClient(cluster).have_loaded([led])
+
+    asyncio.run(stop())
+    assert (other.asked, caplog.records) == (1, [])
 
 
 class Stand:

@@ -5,6 +5,7 @@ gateway does not answer.
 """
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
@@ -21,6 +22,7 @@ from sharequeue_gateway.cluster.metadata import Partitions
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_http.answer import JSON, Answer
 from sharequeue_http.forms.api import Api
+from sharequeue_http.forms.errors import ApiError
 
 LeftBy = dict[SharePartitionKey, list[LeftLocks]]
 """By share-partition: the locks that each of several gateways knew."""
@@ -67,8 +69,8 @@ class GatewayClient:
     async def in_session(
         self, node: Node, api: Api, group_id: str, request: Any, principal: str, wait_s: float = 0.0
     ) -> Answer:
-        """The answer to a client's call in a share session that this gateway keeps. `principal`: the client's; empty if
-        it needs no key."""
+        """The answer to a client's call in a share session that `node` keeps. `principal`: the client's; empty if it
+        needs no key."""
         caller = {messages.PRINCIPAL: quote(principal, safe="")} if principal else None
         body, headers = await self._relay(node, api, group_id, request, wait_s, caller)
         failed = headers.get("acknowledge-failed")
@@ -132,8 +134,8 @@ class GatewayClient:
         async def load(node: Node, group_id: str, topics: Mapping[str, list[int]]) -> None:
             named = [TopicPartitions(topic=name, partitions=partitions) for name, partitions in topics.items()]
             request = messages.AwaitRecordsRequest(topic_partitions=named, max_wait_ms=0)
-            # that gateway may not know the new generation yet
-            await self._cluster.asked(node, apis.AWAIT_RECORDS, request, YIELD_S, group=group_id)
+            with contextlib.suppress(ApiError):  # that gateway may not know the new generation yet
+                await self.call(node, apis.AWAIT_RECORDS, request, YIELD_S, group=group_id)
 
         await asyncio.gather(*(load(*place, topics) for place, topics in wanted.items()))
 
