@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 from sharequeue_gateway.record_log import append_store, key_store, store
+from sharequeue_gateway.record_log.database import APPEND_SETTINGS
 from sharequeue_gateway.record_log.key_store import KEEP
 from sharequeue_gateway.record_log.owner import owner_of
 from sharequeue_gateway.record_log.record_batch import RecordBatch
@@ -143,3 +144,31 @@ async def test_statements_of_transactions_use_their_indexes(
             rows = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
             assert rows <= most_rows, node
             assert node["Node Type"] != "Seq Scan" or rows == 0, node
+
+
+@pytest.mark.parametrize("count", [1, append_store.FEW + 1])
+async def test_an_append_that_is_planned_while_few_are_open_reads_no_others_later(
+    database_url: str, count: int
+) -> None:
+    """A connection keeps the plan of its first append."""
+    connection = await asyncpg.connect(database_url, server_settings={**APPEND_SETTINGS, "jit": "off"})
+
+    async def rows_read() -> int:
+        async with connection.transaction():
+            await append_to(connection, *["t5"] * count)
+            found: int = await connection.fetchval(
+                """SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables
+                   WHERE relname IN ('transactions', 'transaction_partitions')"""
+            )
+            await connection.execute("DELETE FROM log.record_batches")
+            return found
+
+    begin_some = """INSERT INTO log.transactions (transaction_id, transactional_id, timeout_ms, deadline)
+                    SELECT 't' || n, 'x' || n, 1, now() + interval '1 hour' FROM generate_series($1::int, $2) n"""
+    await connection.execute("INSERT INTO log.partitions (topic_id, partition, end_floor) VALUES ($1, $2, 50)", *PLACE)
+    await connection.execute(begin_some, 5, 5)
+    await connection.execute("ANALYZE log.transactions")
+    await rows_read()
+    await connection.execute(begin_some, 6, 5000)
+    assert await rows_read() < 10
+    await connection.close()

@@ -80,12 +80,12 @@ _TRANSACTIONS: Final = _More(
     columns="transaction_id, owner",
     types=("text", "text"),
     asked=f"""open AS MATERIALIZED (
-  SELECT t.transaction_id, i.owner FROM log.transactions t
-  JOIN (SELECT DISTINCT transaction_id, owner FROM input) i USING (transaction_id)
-  WHERE t.deadline > clock_timestamp() AND {store.OWNED.format(owner="i.owner")}
-    AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
-      + (SELECT count(*) FROM allowed) <= {store.MOST_OF_TRANSACTION}
-  FOR SHARE OF t SKIP LOCKED)""",
+  SELECT i.transaction_id, i.owner FROM (SELECT DISTINCT transaction_id, owner FROM input) i CROSS JOIN LATERAL (
+    SELECT FROM log.transactions t
+    WHERE t.transaction_id = i.transaction_id AND t.deadline > clock_timestamp() AND {store.OWNED.format(owner="i.owner")}
+      AND (SELECT count(*) FROM log.transaction_partitions r WHERE r.transaction_id = t.transaction_id)
+        + (SELECT count(*) FROM allowed) <= {store.MOST_OF_TRANSACTION}
+    FOR SHARE SKIP LOCKED) t)""",
     refused="""(transaction_id IS NOT NULL
     AND (transaction_id, owner) NOT IN (SELECT transaction_id, owner FROM open))""",
     added="""registered AS (
@@ -94,7 +94,8 @@ _TRANSACTIONS: Final = _More(
   WHERE transaction_id IS NOT NULL GROUP BY 1, 2, 3 ON CONFLICT DO NOTHING)""",
 )
 """`owner`: the patterns of the caller (`owner.Owner`). A transaction that is being ended is skipped, and so is one to
-which this commit might add too many partitions: the slow path counts exactly."""
+which this commit might add too many partitions: the slow path counts exactly. Each is looked up by its id: a join that
+is planned while few are open reads all that are open later."""
 
 
 def _input_of(count: int, types: Sequence[str]) -> str:
