@@ -220,6 +220,17 @@ async def test_rt_108_the_ceiling_is_looked_at_in_each_sweep(module_database: st
         assert await it.sweep(RetentionRule(keep=True, max_bytes=3500)) == {0: 7}
 
 
+async def test_rt_109_a_reset_that_was_cut_off_makes_nothing_unfinished(module_database: str) -> None:
+    """The group goes on from its old start, which no floor can say any more."""
+    async with scene(module_database) as it:
+        await it.fill()
+        await it.begin("g")
+        await it.finish("g", 15)
+        await it.readers.reserve([Floor(it.key("g"), 2, 20)], HOLD_MS)
+        (removed,) = await it.log.apply_retention(it.topic, [0], RetentionRule(max_bytes=1), NOW_MS)
+        assert removed == (0, 15, 20, {})
+
+
 async def test_rt_110_deleting_records_goes_over_floors(module_database: str) -> None:
     async with scene(module_database) as it:
         await it.fill()

@@ -112,12 +112,14 @@ async def reserve(connection: Any, floors: Sequence[Floor], hold_ms: int) -> lis
     async with connection.transaction():
         await store.lock(connection, places)
         bounds = await store.bounds(connection, places)
-        reserved, lowest = [], []
+        reserved, from_start = [], []
         for floor in floors:
             start, end, *_ = bounds.get((floor.key.topic_id, floor.key.partition), store.NO_BOUNDS)
             reserved.append(floor._replace(floor=min(max(floor.floor, start), end)))
-            lowest.append(floor._replace(floor=start))
-        await readers_store.enter(connection, lowest, hold_ms)
+            from_start.append(floor._replace(state_epoch=-1, floor=start))
+        old = await readers_store.enter(connection, from_start, hold_ms)
+        lower = [floor._replace(floor=min(floor.floor, old[floor.key])) for floor in reserved]
+        await readers_store.enter(connection, lower, hold_ms)
     return reserved
 
 
@@ -190,8 +192,8 @@ class Readers:
     async def reserve(self, floors: Sequence[Floor], hold_ms: int) -> list[Floor]:
         """A reset is about to set these starts under a new state epoch: from now on no earlier life raises a floor.
 
-        The floor is the log start until `raise_floors`: a leader may begin with the old state now. Returns: the starts,
-        within the bounds of the log.
+        The floor is the lower one of the old and the new until `raise_floors`: a leader may begin with the old state
+        now. A group without a row has the log start as its old one. Returns: the starts, within the bounds of the log.
         """
         reserved: list[Floor] = []
         for first in range(0, len(floors), MOST_PARTITIONS):
