@@ -327,6 +327,8 @@ async def test_appends_with_keys_and_those_of_transactions_share_a_commit(module
             )
         assert slow == []
         assert await commits_of(admin, topic) == [1, 40]
+        known_ms = f"SELECT min(expires_at_ms) - {store.NOW_MS} FROM log.idempotency_keys WHERE topic_id = $1"
+        assert await admin.fetchval(known_ms, topic) > key_store.DAY_MS // 2
         assert (await both("b7")).repeated
         assert sorted(map(str, await read_all(log, topic))) == sorted(
             ["x", *["x"] * 10, *(f"{kind}{n}" for kind in "kpb" for n in range(10))]
