@@ -149,6 +149,14 @@ def test_a_batch_across_the_start_is_acquired_from_the_start_where_a_load_left_a
     assert d.where() == (5, 14, 8, 5)
 
 
+def test_a_hole_that_another_fetch_has_read_is_not_filled() -> None:
+    d = Driver([(0, 4, 0, 1), (8, 9, 0, 1)])
+    assert d.fetch("[0-4]") == "0-4×2"
+    assert d.fetch("[8-9]", at=5) == "8-9×2"  # the log has lost 5-7
+    assert d.fetch("[5-9]", "M2", at=5) == ""  # read before it lost them
+    assert d.where() == (0, 9, 10, 0)
+
+
 # RL: record_limit
 
 

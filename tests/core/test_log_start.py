@@ -135,6 +135,15 @@ def test_a_delay_below_the_log_start_ends_with_its_record() -> None:
     assert (d.machine.delayed_count, d.machine.waiting_count, d.where()[2]) == (0, 0, 10)
 
 
+def test_a_dead_letter_is_written_to_the_state_from_the_log_start_on() -> None:
+    d = fetched("[0-9]", dead_letter_topic_name="dlq")
+    d.ack("0-9 Rej")
+    d.machine.move_log_start(5, d.now_ms)
+    d.archived(0, 9)
+    assert d.written[-1] == [(5, 9, 4, 1)]
+    assert d.where() == (10, 10, 10, 0)
+
+
 # CP: compaction and holes
 
 
