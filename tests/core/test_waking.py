@@ -49,12 +49,34 @@ def woken(waiters: list[Sleeper]) -> list[int]:
     return [index for index, waiter in enumerate(waiters) if waiter.woken]
 
 
+class CountedName(str):
+    """A member id that counts how often it is looked at."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __hash__(self) -> int:
+        CountedName.looks += 1
+        return super().__hash__()
+
+
 def test_the_fetch_that_waited_longest_is_woken_first() -> None:
     led, waiters = waiting(Driver())
     led.wake()
     assert woken(waiters) == [0]
     led.wake()
     assert woken(waiters) == [0, 1]
+
+
+def test_a_member_that_holds_less_wakes_its_streams_without_a_look_at_all_others() -> None:
+    led, _ = waiting(Driver())
+    streams = [Sleeper() for _ in range(1000)]
+    for number, stream in enumerate(streams):
+        led.add_holder(CountedName(number), stream)
+    CountedName.looks = 0
+    led.wake_holders({"500"})
+    assert woken(streams) == [500]
+    assert CountedName.looks < 10
 
 
 def test_records_left_by_a_fetch_wake_the_next_one() -> None:

@@ -68,7 +68,7 @@ class HeldRecords:
                 await waiting.wait(request.max_wait_ms / 1000)
         finally:
             for led, _ in by_led:
-                led.remove_holder(waiting)
+                led.remove_holder(member_id, waiting)
 
     async def _loaded(
         self, group_id: str, ranges: Sequence[OffsetsAt]

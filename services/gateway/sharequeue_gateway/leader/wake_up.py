@@ -23,7 +23,7 @@ event that removes the obstacle wakes a waiter.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import count
 from typing import Any, Final, Protocol
@@ -114,7 +114,7 @@ class WakeUps(Awaited):
     `of_topic`: the index of its topic, if there is one. Whoever changes `empty_until_ms` or `served_turn` (see
     `turns.in_turn`) tells it; `place` is its place there.
     `reading`, `halted`, `turned_away`: see the page of this file.
-    `holders`: the streams that wait until their member holds less, with that member.
+    `holders`: by member, its streams that wait until it holds less.
     """
 
     key: SharePartitionKey
@@ -127,7 +127,7 @@ class WakeUps(Awaited):
     served_turn: int = 0
     place: tuple[int, int] | None = None
     of_topic: LedTopic | None = None
-    holders: dict[Waiter, str] | None = None
+    holders: dict[str, dict[Waiter, None]] | None = None
 
     def note_empty(self) -> None:
         """Nothing can be acquired until a lock or a delay ends."""
@@ -169,23 +169,28 @@ class WakeUps(Awaited):
             self.wake()
 
     def wake_all(self) -> None:
-        for waiter in (*self.awaiting(), *(self.holders or ())):
+        for waiter in list(self.awaiting()):
             waiter.wake()
+        if self.holders is not None:
+            self.wake_holders(list(self.holders))
 
     def add_holder(self, member_id: str, waiter: Waiter) -> None:
         if self.holders is None:
             self.holders = {}
-        self.holders[waiter] = member_id
+        self.holders.setdefault(member_id, {})[waiter] = None
 
-    def remove_holder(self, waiter: Waiter) -> None:
+    def remove_holder(self, member_id: str, waiter: Waiter) -> None:
         if self.holders is not None:
-            self.holders.pop(waiter, None)
+            waiters = self.holders.get(member_id, {})
+            waiters.pop(waiter, None)
+            if not waiters:
+                self.holders.pop(member_id, None)
             self.holders = self.holders or None
 
-    def wake_holders(self, members: Collection[str | None]) -> None:
+    def wake_holders(self, members: Iterable[str | None]) -> None:
         """Records of these members are not held any more."""
-        for waiter, member_id in (self.holders or {}).items():
-            if member_id in members:
+        for member_id in members:
+            for waiter in (self.holders or {}).get(member_id or "", ()):
                 waiter.wake()
 
 
