@@ -155,6 +155,15 @@ def test_a_repeat_waits_for_the_write_of_the_first_call() -> None:
     assert (len(both), d.written[-1]) == (2, [(1, 1, 2, 1)])
 
 
+def test_a_settlement_of_an_earlier_delivery_is_refused_while_held_and_when_settled() -> None:
+    d = fetched("[0-4]")
+    d.ack("0-4 Rel")
+    d.fetch("[0-4]")
+    refused(d, "1-4 Acc", count=1)
+    d.ack("1-4 Acc", count=2)
+    refused(d, "1-4 Acc", count=1)
+
+
 # RN: renewing locks
 
 
