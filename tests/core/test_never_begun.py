@@ -73,6 +73,15 @@ def test_no_backoff_is_added_and_a_delay_holds() -> None:
     assert d.fetch(FIVE) == "2-4×2"
 
 
+def test_no_backoff_is_added_behind_an_earlier_attempt() -> None:
+    d = fetched(FIVE, retry_backoff_ms=(9_000,))
+    d.ack("0-4 Rel")
+    d.later(20_000)
+    assert d.fetch(FIVE) == "0-4×2"
+    d.ack("0-4 Rel", begun=False)
+    assert d.fetch(FIVE) == "0-4×3"
+
+
 def test_only_releases_forgive() -> None:
     d = fetched(FIVE)
     d.ack("0-4 Rel Acc Rej Gap Ren", begun=False)

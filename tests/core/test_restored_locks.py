@@ -123,6 +123,15 @@ def test_the_end_of_a_lock_that_is_durable_leaves_none() -> None:
     assert d.machine.locks() == []
 
 
+def test_the_end_of_a_lock_that_is_durable_leaves_the_lock_of_the_next_delivery() -> None:
+    d = Driver(hold_writes=True)
+    d.fetch("[0-4]")
+    d.later()
+    assert d.fetch("[0-4]", "M2") == "0-4×2"
+    d.finish()
+    assert [(lock.member_id, lock.delivery_count) for lock in d.machine.locks()] == [("M2", 2)]
+
+
 def test_the_end_of_a_last_delivery_survives_a_failed_write() -> None:
     d = Driver(hold_writes=True, delivery_count_limit=1)
     d.fetch("[0-4]")
