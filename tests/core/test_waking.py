@@ -50,7 +50,7 @@ def woken(waiters: list[Sleeper]) -> list[int]:
 
 
 class CountedName(str):
-    """A member id that counts how often it is looked at."""
+    """An id that counts how often it is looked at."""
 
     __slots__ = ()
     looks = 0
@@ -326,6 +326,19 @@ def test_the_sweep_that_ends_locks_has_their_share_partition_enter_the_index() -
     leader = cast(Any, SimpleNamespace(persist=lambda *_: None))
     Leader._stand(leader, led, led.machine.expire(deadline_ms))
     assert sought.ready(deadline_ms) == [led]
+
+
+def test_a_deleted_topic_finds_its_share_partitions_without_a_look_at_all_groups() -> None:
+    index, driver = LedIndex(), Driver()
+    for number in range(1000):
+        key = SharePartitionKey(f"g{number}", f"t{number}", 0)
+        index.add(LedSharePartition(key, driver.machine, "orders", driver.now_ms))
+    gone: list[LedSharePartition] = []
+    loads = SimpleNamespace(forget=lambda leds, _: gone.extend(leds))
+    CountedName.looks = 0
+    Leader.topic_deleted(cast(Any, SimpleNamespace(led=index, _loads=loads)), CountedName("t500"))
+    assert [led.key.group_id for led in gone] == ["g500"]
+    assert CountedName.looks < 10
 
 
 def test_a_share_partition_that_was_unloaded_leaves_the_index_and_ends_the_waits_of_its_topic() -> None:

@@ -124,7 +124,7 @@ class Leader:
         self._loads.discard(lambda _: True)
 
     def topic_deleted(self, topic_id: str) -> None:
-        leds = [led for of_group in self.led.by_group.values() for led in of_group.get(topic_id, {}).values()]
+        leds = [led for leds in self.led.by_topic.get(topic_id, {}).values() for led in leds]
         self._loads.forget(leds, lambda key: key.topic_id == topic_id)
 
     def group_changed(self, group_id: str, config: ShareGroupConfig) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from sharequeue.protocol.types import SharePartitionKey, TopicIdPartition
+from sharequeue.protocol.types import SharePartitionKey
 from sharequeue_gateway import metrics
 from sharequeue_gateway.cluster.metadata import KnownTopic, Partitions
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
@@ -65,9 +65,9 @@ def topics_of(partitions: Partitions) -> Collection[KnownTopic]:
 class LedIndex:
     """The cost of a look-up follows the number found, not the number led.
 
-    `by_key`, `by_place`, `by_group` (then by topic and partition): read them; `add` and `remove` change them. `timed`:
-    those that may have a lock or a delay. `pending`: those that may have records pending on a transaction. `left`: the
-    floors of unloaded share-partitions that `log.readers` does not have yet.
+    `by_key`, `by_topic` (then by partition), `by_group` (then by topic and partition): read them; `add` and `remove`
+    change them. `timed`: those that may have a lock or a delay. `pending`: those that may have records pending on a
+    transaction. `left`: the floors of unloaded share-partitions that `log.readers` does not have yet.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class LedIndex:
         self.left: dict[SharePartitionKey, Floor] = {}
         self.by_group: dict[str, dict[str, dict[int, LedSharePartition]]] = {}
         self._whole: dict[tuple[str, str], LedTopic] = {}
-        self.by_place: dict[TopicIdPartition, Leds] = {}
+        self.by_topic: dict[str, dict[int, Leds]] = {}
 
     def __len__(self) -> int:
         return len(self.by_key)
@@ -112,7 +112,7 @@ class LedIndex:
         self._end_index(key)
         self.by_key[key] = led
         self.by_group.setdefault(key.group_id, {}).setdefault(key.topic_id, {})[key.partition] = led
-        self.by_place.setdefault(key[1:], {})[led] = None
+        self.by_topic.setdefault(key.topic_id, {}).setdefault(key.partition, {})[led] = None
         self.timed[led] = 0
         if led.machine.holds:
             self.pending[led] = None
@@ -137,7 +137,10 @@ class LedIndex:
         _remove(of_group, key.topic_id, key.partition)
         if not of_group:
             del self.by_group[key.group_id]
-        _remove(self.by_place, key[1:], led)
+        of_topic = self.by_topic[key.topic_id]
+        _remove(of_topic, key.partition, led)
+        if not of_topic:
+            del self.by_topic[key.topic_id]
         return True
 
 

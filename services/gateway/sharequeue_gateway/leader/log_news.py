@@ -30,7 +30,7 @@ class LogNews:
     def changed(self, topic_id: str, partition: int, log_start_offset: int, log_end_offset: int) -> None:
         """Wake a fetch of each group. The share-partitions follow the log start: deleted records take no room."""
         now_ms = 0
-        for led in self.led.by_place.get((topic_id, partition), ()):
+        for led in self.led.by_topic.get(topic_id, {}).get(partition, ()):
             if led.machine.start_offset < log_start_offset:
                 now_ms = now_ms or self.clock.now_ms()
                 led.machine.move_log_start(log_start_offset, now_ms)
@@ -40,7 +40,7 @@ class LogNews:
 
     def forgotten(self, topic_id: str, partition: int) -> None:
         """The log end is not followed any more: the next fetch reads it."""
-        for led in self.led.by_place.get((topic_id, partition), ()):
+        for led in self.led.by_topic.get(topic_id, {}).get(partition, ()):
             led.empty_until_ms = 0
             if led.of_topic is not None:
                 led.of_topic.note(led)
