@@ -1,8 +1,8 @@
 """`python -m tests.mutants [WORD]`: plant each fault into a copy of the pure modules and see that a test fails.
 
 Scenarios run first, then the model. Of the scenarios, those modules run first that have caught the most faults of the
-same file, or have words of the rule in their names: most faults end there. Exits 1 if a fault survived, or if its old
-text no longer stands exactly once.
+same file, or have words of the rule in their names: most faults end there. Exits 1 if a fault survived, if its old
+text no longer stands exactly once, or if its new text is no Python.
 WORD: only faults whose file or rule holds it.
 """
 
@@ -159,8 +159,14 @@ def tests_of(names: Iterable[str]) -> list[Path]:
 def misplaced(mutant: Mutant) -> str | None:
     """Why a fault cannot be planted, or None."""
     package, _, module = mutant.file.partition("/")
-    found = (SOURCES[package] / module).read_text().count(mutant.old)
-    return None if found == 1 else f"its old text stands {found} times in {mutant.file}"
+    text = (SOURCES[package] / module).read_text()
+    if (found := text.count(mutant.old)) != 1:
+        return f"its old text stands {found} times in {mutant.file}"
+    try:
+        compile(text.replace(mutant.old, mutant.new), mutant.file, "exec")
+    except SyntaxError as error:  # every test would fail
+        return f"with its new text {mutant.file} cannot be read: {error}"
+    return None
 
 
 def copy_of_packages(folder: Path, mutant: Mutant | None) -> None:

@@ -148,7 +148,7 @@ MUTANTS = [
         (
             "13 offsets without a record are archived",
             "                    window.archive(window.cut_out(run, first, last))\n",
-            "",
+            "                    pass\n",
         ),
         (
             "15 held records count against the limit of locks",

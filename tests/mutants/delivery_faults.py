@@ -100,7 +100,7 @@ MUTANTS = [
         ),
         (
             "throttle: a member that leaves does not count as a release",
-            "                part.released = False\n",
+            "                    part.released = False\n",
             "",
         ),
         (
