@@ -7,11 +7,13 @@ as `python -m bench` sees it: it is named.
 
 Beside PostgreSQL each service is a program of its own, because the gateway's CPU is compared. Beside Kafka's clients
 they are one process, as `sharequeue up` starts them. Kafka's share consumer gets 100 records a poll, as a fetch here;
-by default it gets whole batches of the producer.
+by default it gets whole batches of the producer. They consume records that are all there before, and then those of W2,
+which produces beside.
 
-Kafka's commitSync waits for its outcome, as a fetch and then an acknowledgement do. Its commitAsync goes on, and a
-callback hears the outcome later. The like of it is a fetch that carries the acknowledgements of the batch before: its
-answer has their outcomes.
+Kafka's commitSync waits for its outcome, as a fetch and then an acknowledgement do. A consumer here may also send its
+next fetch beside the acknowledgement, which no call of Kafka's consumer does. In both forms it knows the outcome of a
+batch before it handles the next one. Kafka's commitAsync goes on, and a callback hears the outcome later. The like of
+it is a fetch that carries the acknowledgements of the batch before: its answer has their outcomes.
 
 Exit code 1: a bar does not hold, or fewer than two thirds of the rounds of a comparison are clean. Needs Java 17 with
 Maven, as `bench.kafka`.
@@ -48,6 +50,7 @@ from tests.kafka import kafka
 RATE, GATEWAY = "records/s", "gateway's CPU for a record, µs"
 HERE, POSTGRES = "the log in Kafka", "the log in PostgreSQL"
 TOGETHER = "the log in Kafka, acknowledgements with the next fetch"
+AHEAD = "the log in Kafka, the next fetch beside the acknowledgement"
 SYNC, ASYNC = "Kafka's share consumer, commitSync", "Kafka's share consumer, commitAsync"
 KEYED, BEHIND = ", with keys", ", behind the backlog"
 PARTS: Final = ("share-consumer", "share-consumer-W2", "W2", "W3", "produce", "backlog")
@@ -96,14 +99,15 @@ def comparisons(
     def consumers(load: Load) -> dict[str, Callable[[], Awaitable[Run]]]:
         return {
             HERE: lambda: up.run(load),
+            AHEAD: lambda: up.run(load._replace(ahead=True)),
             TOGETHER: lambda: up.run(load._replace(together=True)),
             SYNC: lambda: native(broker, load, "sync"),
             ASYNC: lambda: native(broker, load, "async"),
         }
 
-    bars = [Bar(HERE, SYNC, least=2.5), Bar(TOGETHER, ASYNC, least=1.5)]
+    bars = [Bar(HERE, SYNC), Bar(AHEAD, SYNC, least=2.5), Bar(TOGETHER, ASYNC, least=1.5)]
     yield "share-consumer", Comparison("fetch and acknowledge 200,000 records", consumers(beside), bars)
-    bars = [Bar(HERE, SYNC), Bar(TOGETHER, ASYNC)]
+    bars = [Bar(way, beside) for way, beside in ((HERE, SYNC), (AHEAD, SYNC), (TOGETHER, ASYNC))]
     yield "share-consumer-W2", Comparison("W2 of 200,000 records", consumers(beside._replace(producers=1)), bars)
     for name, load in (("W2", w2), ("W3", part(W3))):
         both = {HERE: lambda load=load: here.run(load), POSTGRES: lambda load=load: postgres.run(load)}

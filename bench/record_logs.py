@@ -36,7 +36,7 @@ class Load(NamedTuple):
     """The settings of one run. `records`: how many a full run has.
 
     `consumers`: with 0 the run only produces. `producers`: with 0 all records are there before the run begins.
-    `together`: each acknowledgement goes with the next fetch.
+    `together`: each acknowledgement goes with the next fetch. `ahead`: the next fetch is under way beside it.
     """
 
     records: int
@@ -44,6 +44,7 @@ class Load(NamedTuple):
     producers: int = 1
     consumers: int = 1
     together: bool = False
+    ahead: bool = False
 
 
 W2: Final = Load(60_000, 100)

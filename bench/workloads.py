@@ -117,10 +117,11 @@ async def end_to_end(
     producers: int = 1,
     consumers: int = 1,
     together: bool = False,
+    ahead: bool = False,
 ) -> float:
     """W2, W3, W4: records per second, from the first produce to the last acknowledgement.
 
-    `together`: each acknowledgement is part of the next fetch.
+    `together`: each acknowledgement is part of the next fetch. `ahead`: the next fetch is under way beside it.
     """
     produced = acknowledged = 0
 
@@ -142,12 +143,26 @@ async def end_to_end(
                 acknowledged += held
                 held, token = 0, None
 
+    async def consume_ahead(queue: Queue) -> None:
+        nonlocal acknowledged
+        fetching = asyncio.create_task(queue.fetch(batch))
+        try:
+            while acknowledged < records:
+                count, token = await fetching
+                fetching = asyncio.create_task(queue.fetch(batch))
+                if count:
+                    await queue.acknowledge(token)
+                    acknowledged += count
+        finally:
+            fetching.cancel()
+
     async with connected(connect, producers + consumers) as queues:
         started = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for queue in queues[:producers]:
                 group.create_task(produce(queue))
-            consuming = [group.create_task(consume(queue)) for queue in queues[producers:]]
+            consumer = consume_ahead if ahead else consume
+            consuming = [group.create_task(consumer(queue)) for queue in queues[producers:]]
             await asyncio.wait(consuming, return_when=asyncio.FIRST_COMPLETED)
             seconds = time.perf_counter() - started
             done = acknowledged
