@@ -92,6 +92,22 @@ def request_of(call: str, **more: Any) -> State:
     return {**{field: FULL[field] for field in FIELDS[call]}, **more}
 
 
+@pytest.mark.parametrize("call", ALL)
+@pytest.mark.parametrize(("group_id", "topic_id"), [("", "t"), (None, "t"), ("g", ""), ("g", None)])
+def test_a_state_call_without_a_group_or_a_topic_is_refused(
+    state_calls: httpx.Client, call: str, group_id: str | None, topic_id: str | None
+) -> None:
+    states = [[group_id, topic_id, {"partition": 0, **request_of(call)}]]
+    answer = state_calls.post(f"/v1/share-state/{call}", json={"states": states})
+    assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST")
+
+
+@pytest.mark.parametrize("call", ALL)
+def test_a_state_call_without_share_partitions_has_no_results(state_calls: httpx.Client, call: str) -> None:
+    answer = state_calls.post(f"/v1/share-state/{call}", json={"states": []})
+    assert (answer.status_code, answer.json()) == (200, {"results": []})
+
+
 def test_a_state_write_may_exceed_the_limit_of_client_requests(calls: Calls, topic_id: str) -> None:
     """10,000 records released with 1 KiB of reason each, one of 60, fit in a client's request,
     and then have to be persisted."""

@@ -3,13 +3,16 @@
 Errors of one partition are data: `error_code` 0 is success. Source: KIP-932.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from sharequeue.protocol.messages.fields import Request, Response
 from sharequeue.protocol.state import StateBatch, StateBatches
 from sharequeue.protocol.types import SharePartitionKey
+
+Id = Annotated[str, Meta(min_length=1)]
+"""Kafka answers nothing for an empty group id, and an error for a null topic id. Here both are refused."""
 
 
 class PartitionState(Struct, omit_defaults=True, kw_only=True):
@@ -35,8 +38,8 @@ class PartitionState(Struct, omit_defaults=True, kw_only=True):
 class SharePartitionState(NamedTuple):
     """A share-partition in a state request, with its group and topic."""
 
-    group_id: str
-    topic_id: str
+    group_id: Id
+    topic_id: Id
     state: PartitionState
 
     @property
