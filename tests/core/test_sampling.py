@@ -7,6 +7,8 @@ from sharequeue_gateway.leader.reports.sampling import CLUSTER, MOST_WRITTEN, OL
 from sharequeue_gateway.record_log.sample_store import BACKLOG, FAILED, IN, OLDEST, OPEN, OUT, Counts
 from sharequeue_gateway.record_log.store import HOUR_MS
 
+from sharequeue.protocol.messages.reports import FiguresRequest
+
 START_MS = 1_700_000_000_000
 ROUND_MS = 10_000
 
@@ -95,16 +97,28 @@ def test_a_round_writes_the_series_that_have_waited_longest() -> None:
     assert len(seen) == MOST_WRITTEN + 102, "each group, the topic, and the cluster"
 
 
-def test_a_count_is_told_once_and_a_deleted_group_begins_again() -> None:
+def test_a_count_is_told_until_a_sample_has_it_and_a_deleted_group_begins_again() -> None:
     totals = Totals()
+
+    def happened(number: int, taken: int, asker: str = "a") -> list[int]:
+        return totals.happened(FiguresRequest(asker=asker, number=number, taken=taken))
+
     totals.sums.update(produced=3, accepted=5, delivered=7, expired=1, released=2)
     totals.dead_letters["rejected"] = 4
-    assert [totals.happened(), totals.happened()] == [[3, 5, 3, 4], [0, 0, 0, 0]]
+    assert [happened(1, 0), happened(2, 1)] == [[3, 5, 3, 4], [0, 0, 0, 0]]
     totals.sums["accepted"] += 2
-    assert totals.happened() == [0, 2, 0, 0]
+    assert happened(3, 2) == [0, 2, 0, 0]
+    totals.sums["accepted"] += 4
+    assert [happened(4, 2), happened(5, 2)] == [[0, 6, 0, 0]] * 2, "two answers were lost"
+    assert happened(6, 5) == [0, 0, 0, 0]
+    totals.sums["accepted"] += 1
+    assert [happened(7, 6), happened(1, 0, "b")] == [[0, 1, 0, 0], [0, 0, 0, 0]], "another gateway takes the samples"
+    assert happened(8, 6) == [0, 0, 0, 0], "and the first one does not know yet"
+    totals.sums["accepted"] += 1
+    assert [happened(2, 0, "b"), happened(3, 0, "b")] == [[0, 1, 0, 0]] * 2, "it could not read the log"
     totals.reset()
     totals.sums["accepted"] += 1
-    assert totals.happened() == [0, 1, 0, 0]
+    assert happened(4, 3, "b") == [0, 1, 0, 0]
 
 
 def test_groups_come_in_the_order_of_their_need() -> None:

@@ -1,6 +1,8 @@
 """Backlog and age by group and topic, also of a group without workers, the records in flight by their state, and
 samples of both over time."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,8 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from sharequeue.stack.stack import Stack, temporary_stack
+from sharequeue.stack.stack import ServiceProcess, Stack, temporary_stack
 from tests.http.calls import Gateway, acknowledge_range, good, wait_until, when_loaded
+from tests.http.database import locked
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +260,10 @@ def points(url: str, **query: object) -> list[dict[str, int]]:
         return list(good(http.get("/v1/reports/samples", params=query))["points"])
 
 
+def in_count(url: str, **query: object) -> int:
+    return sum(point["in_count"] for point in points(url, **query))
+
+
 def work(gateway: Gateway, name: str) -> None:
     """Ten records: three accepted, one rejected, two delayed, one given back, three held."""
     gateway.create_topic(name)
@@ -298,7 +305,7 @@ def test_every_gateway_tells_which_groups_need_attention(own_stack: Stack, gatew
 
 
 def test_samples_are_of_the_cluster_of_groups_and_of_topics(own_stack: Stack, gateway: Gateway, name: str) -> None:
-    before = sum(point["in_count"] for point in points(own_stack.url))
+    before = in_count(own_stack.url)
     work(gateway, name)
 
     def seen(url: str, **query: object) -> bool:
@@ -309,7 +316,7 @@ def test_samples_are_of_the_cluster_of_groups_and_of_topics(own_stack: Stack, ga
 
     for url in own_stack.urls:
         wait_until(lambda url=url: seen(url, group_id=name) and seen(url, topic=name))
-        assert sum(point["in_count"] for point in points(url)) >= before + 10
+        assert in_count(url) >= before + 10
         now_ms = int(time.time() * 1000)
         for step_ms in (10_000, (now_ms + 60_000) // 1000):  # 1,000 steps of weeks end before the present hour does
             assert seen(url, group_id=name, from_ms=now_ms - 90_000_000, step_ms=step_ms), "the present hour, too"
@@ -324,27 +331,73 @@ def test_samples_are_of_the_cluster_of_groups_and_of_topics(own_stack: Stack, ga
         assert 400 <= gateway.http.get("/v1/reports/samples", params=wrong).status_code < 500
 
 
+def test_records_produced_while_the_log_is_read_are_counted(own_stack: Stack, gateway: Gateway, name: str) -> None:
+    """Of a topic that the look does not see yet, which a group reads before it has records."""
+    assert own_stack._postgres_url is not None
+    with locked(own_stack._postgres_url, "log.dead_letter_sources") as looks:  # the look reads it after the backlogs
+        wait_until(looks)
+        gateway.create_topic(name)
+        gateway.fetch(name, name, max_wait_ms=0)
+        gateway.produce(name, *range(10))
+    for query in ({"group_id": name}, {"topic": name}):
+        wait_until(lambda query=query: in_count(own_stack.url, **query) == 10)
+
+
+def test_a_topic_that_no_group_reads_has_samples_too(own_stack: Stack, gateway: Gateway, name: str) -> None:
+    """Whichever gateway knows the topic, because records were produced there."""
+    for number, url in enumerate(own_stack.urls):
+        with httpx.Client(base_url=url, timeout=30) as http:
+            Gateway(http).create_topic(f"{name}-{number}")
+            Gateway(http).produce(f"{name}-{number}", "a", "b")
+        wait_until(lambda topic=f"{name}-{number}": in_count(own_stack.url, topic=topic) == 2)
+
+
+def sampler_and_other(stack: Stack) -> tuple[ServiceProcess, ServiceProcess]:
+    """The gateway that takes the samples, and the other one."""
+    gateways = [service for url in stack.urls for service in stack.services if service.url == url]
+    with httpx.Client(base_url=gateways[0].url, timeout=30) as http:
+        takes = any(line.startswith("sharequeue_log_bytes") for line in Gateway(http).metrics())
+    first, second = gateways if takes else reversed(gateways)
+    return first, second
+
+
+def test_what_a_gateway_counted_is_in_the_samples_if_its_answer_is_lost(
+    own_stack: Stack, gateway: Gateway, name: str
+) -> None:
+    gateway.create_topic(name, partitions=8)
+    gateway.fetch(name, name, max_wait_ms=0)
+    in_count(own_stack.url)  # one of them has looked
+    sampler, other = sampler_and_other(own_stack)
+    with httpx.Client(base_url=other.url, timeout=30) as http:
+        for partition in range(8):  # one of the two appends to a partition, and counts its records
+            Gateway(http).produce(name, partition, partition=partition)
+    os.kill(other.pid, signal.SIGSTOP)
+    try:
+        for _ in range(2):  # the first look may have begun before
+            looked_ms = attention(sampler.url, name).get("at_ms", 0)
+            wait_until(lambda before=looked_ms: attention(sampler.url, name).get("at_ms", 0) > before)
+    finally:
+        os.kill(other.pid, signal.SIGCONT)
+    wait_until(lambda: in_count(sampler.url, group_id=name) == 8)
+
+
 def test_another_gateway_takes_the_samples_of_one_that_was_killed(
     own_stack: Stack, gateway: Gateway, name: str
 ) -> None:
     work(gateway, name)
     wait_until(lambda: attention(own_stack.url, name).get("backlog") == 6)  # the floor is raised: nobody fetches later
-    wait_until(lambda: sum(point["in_count"] for point in points(own_stack.url, group_id=name)) == 10)
-    with httpx.Client(base_url=own_stack.urls[0], timeout=30) as http:
-        takes = any(line.startswith("sharequeue_log_bytes") for line in Gateway(http).metrics())
-    killed, left = own_stack.urls if takes else reversed(own_stack.urls)
-    (service,) = [service for service in own_stack.services if service.url == killed]
-    service.kill()
+    wait_until(lambda: in_count(own_stack.url, group_id=name) == 10)
+    killed, left = sampler_and_other(own_stack)
+    killed.kill()
     try:
-        with httpx.Client(base_url=left, timeout=30) as http:
+        with httpx.Client(base_url=left.url, timeout=30) as http:
             produced = when_loaded(
                 lambda: http.post(f"/v1/topics/{name}/records", json={"records": [{"value": 1}] * 5})
             )
             assert len(good(produced)["records"]) == 5
-        wait_until(lambda: attention(left, name).get("backlog") == 11)
-        wait_until(lambda: points(left, group_id=name)[-1]["backlog"] == 11)
-        found = sum(point["in_count"] for point in points(left, group_id=name))
-        assert found == 15, "also what came before the first look of the other gateway"
+        wait_until(lambda: attention(left.url, name).get("backlog") == 11)
+        wait_until(lambda: points(left.url, group_id=name)[-1]["backlog"] == 11)
+        assert in_count(left.url, group_id=name) == 15, "also what came before the first look of the other gateway"
     finally:
-        service.start()
-        wait_until(service.ready)
+        killed.start()
+        wait_until(killed.ready)

@@ -8,7 +8,7 @@ from sharequeue.protocol.apis.records import ACKNOWLEDGE_ACCESS, FETCH_ACCESS
 from sharequeue.protocol.messages import leaders as messages
 from sharequeue.protocol.messages.operations import Empty
 from sharequeue.protocol.messages.records import AcknowledgeRequest, AcknowledgeResponse, FetchRequest, FetchResponse
-from sharequeue.protocol.messages.reports import Figures
+from sharequeue.protocol.messages.reports import Figures, FiguresRequest
 from sharequeue_http.forms.api import Api
 
 
@@ -125,7 +125,8 @@ ATTENTION_AT_LEADER = _at_leader("attentionAtLeader", LIST_ATTENTION)
 FIGURES_HERE = Api(
     "figuresHere",
     "POST /v1/leader/figures",
-    "Count, by group and topic, what happened at this gateway since the last call, and what is in flight here.",
+    "Count, by group and topic, what happened at this gateway and is in no sample yet, and what is in flight here.",
+    request=FiguresRequest,
     response=Figures,
 )
 GROUPS_HERE = _repeatable(

@@ -205,10 +205,19 @@ class AttentionList(Response):
     next_page_token: fields.NextPageToken | None = None
 
 
+class FiguresRequest(Request):
+    """Asks for figures. `asker`: who takes the samples, until another gateway does; `number`: of this request.
+    `taken`: the number of the last one whose answer is in a sample, 0 at first. Answers to other askers are in one."""
+
+    asker: str
+    number: int
+    taken: int
+
+
 class Figures(Response):
     """Counts of one gateway. `pairs`: a group, empty for what was produced to the topic; a topic's id; the counts as
-    in `sample_store`, where what happened counts since the figures before. `members`: by group, a number of each.
-    `paused`: groups in memory."""
+    in `sample_store`, where what happened counts since the answer that is in a sample. `members`: by group, a number of
+    each. `paused`: groups in memory."""
 
     pairs: list[tuple[str, str, list[int]]]
     members: dict[str, list[int]]

@@ -110,8 +110,8 @@ class ActivityApi:
         groups = [group for _, group in page]
         return messages.AttentionList(period_ms=sampling.period_ms, groups=groups, next_page_token=token)
 
-    async def figures_here(self, _: Call) -> messages.Figures:
-        return await self._backlog.sampler.here()
+    async def figures_here(self, call: Call) -> messages.Figures:
+        return await self._backlog.sampler.here(call.request)
 
 
 def _entry(total: ActivityTotal) -> messages.ActivityEntry:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from sharequeue.clock import Clock
 from sharequeue.protocol.histogram import BUCKETS, SHORT_MS, bucket_of
+from sharequeue.protocol.messages.reports import FiguresRequest
 from sharequeue.protocol.types import SharePartitionKey
 from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
@@ -68,23 +69,29 @@ class Counts:
 class Totals(Counts):
     """The counts of a group and a topic since this gateway counts them; of a topic alone, the records produced to it.
 
-    `used_at_ms`: when they last changed, a few seconds late. `sampled`: those that a sample has.
+    `used_at_ms`: when they last changed, a few seconds late. `sampled`: those that a sample has; `answered`: those that
+    it has, too, if it has the last answer, which was for `asked`.
     """
 
     used_at_ms: int = 0
     sampled: Sequence[int] = NOTHING_HAPPENED
+    answered: Sequence[int] = NOTHING_HAPPENED
+    asked: FiguresRequest | None = None
 
     def reset(self) -> None:
         self.sums.clear()
         self.dead_letters.clear()
-        self.used_at_ms, self.sampled = 0, NOTHING_HAPPENED
+        self.used_at_ms, self.sampled, self.answered = 0, NOTHING_HAPPENED, NOTHING_HAPPENED
 
-    def happened(self) -> list[int]:
-        """Return how many records were produced, accepted, failed, and became dead letters, since the last call."""
-        sums, before = self.sums, self.sampled
+    def happened(self, asked: FiguresRequest) -> list[int]:
+        """Return how many records were produced, accepted, failed, and became dead letters, and are in no sample."""
+        last, self.asked = self.asked, asked
+        if last is None or last.asker != asked.asker or last.number == asked.taken:
+            self.sampled = self.answered
+        sums = self.sums
         failed = sums["released"] + sums["rejected"] + sums["expired"]
-        self.sampled = sums["produced"], sums["accepted"], failed, self.dead_letters.total()
-        return [*map(sub, self.sampled, before)]
+        self.answered = sums["produced"], sums["accepted"], failed, self.dead_letters.total()
+        return [*map(sub, self.answered, self.sampled)]
 
     def written(self, now_ms: int) -> None:
         """Counts were written. Those of before a reset are in these totals no more."""

@@ -115,7 +115,8 @@ class BacklogLook:
             if self._cluster.leads(WHO):
                 await self._look()
             else:
-                self._backlogs = self.sampler.sampling = None
+                self._backlogs = None
+                self.sampler.forget()
 
     async def seen(self) -> Sampling:
         """Return the samples; the first request after a change of the gateway has it look.
@@ -127,12 +128,14 @@ class BacklogLook:
         return self.sampler.sampling
 
     async def _look(self) -> None:
+        figures = await self.sampler.asked()
         try:
             backlogs = await self._query(backlog_store.backlogs, max(self.most_pairs, MOST_SAMPLED))
             self._oldest_ms = await self._query(backlog_store.oldest)
             self._log_bytes = await self._query(backlog_store.log_bytes)
             self._open = await self._open_counts()
             read = {pair.topic_id for pairs in (backlogs.largest, self._open.largest) for pair in pairs}
+            read.update(topic_id for answer in figures.values() for _, topic_id, _ in answer.pairs)
             await self._metadata.topics_by_id(list(read))
         except ApiError as error:
             self._backlogs = None  # no number is better than an old one
@@ -141,7 +144,7 @@ class BacklogLook:
         else:
             self._backlogs = backlogs
             with looking("samples", "cannot write samples now"):
-                await self.sampler.take(backlogs, self._oldest_ms, self._open)
+                await self.sampler.take(figures, backlogs, self._oldest_ms, self._open)
 
     async def _open_counts(self) -> Backlogs:
         """The open dead letters, without those that a group which works on them has finished."""

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import uuid4
 
 from sharequeue.clock import Clock
 from sharequeue.protocol import apis
-from sharequeue.protocol.messages.reports import Figures
+from sharequeue.protocol.messages.reports import Figures, FiguresRequest
 from sharequeue.slices import in_slices
 from sharequeue_gateway.cluster.cluster import Cluster
+from sharequeue_gateway.cluster.generation import Node
 from sharequeue_gateway.cluster.metadata import Metadata
 from sharequeue_gateway.leader.led_share_partition import LedSharePartition
 from sharequeue_gateway.leader.reports.activity import Totals
@@ -20,6 +22,10 @@ from sharequeue_gateway.record_log.sample_store import BACKLOG, DELAYED, HELD, I
 from sharequeue_gateway.record_log.store import Query
 
 ASK_S: Final = 2.0
+
+
+def _new_asker() -> str:
+    return uuid4().hex
 
 
 @dataclass(eq=False)
@@ -34,14 +40,20 @@ class Sampler:
     _totals: Mapping[tuple[str, str], Totals]
     _members: Callable[[], dict[str, list[int]]]
     sampling: Sampling | None = field(init=False, default=None)
+    _answering: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _asker: str = field(init=False, default_factory=_new_asker)
+    _number: int = field(init=False, default=0)
+    _taken: dict[str, int] = field(init=False, default_factory=dict)
+    """By gateway, the number of its last answer that a sample has."""
 
-    async def here(self) -> Figures:
-        """The figures of this gateway. Each count is in one answer: if that is lost, the samples do not have it."""
+    async def here(self, asked: FiguresRequest) -> Figures:
+        """The figures of this gateway. What happened is in each answer until a sample has it."""
         pairs: dict[tuple[str, str], Counts] = {}
         paused = set[str]()
-        async for names, totals in in_slices(list(self._totals.items())):
-            if any(happened := totals.happened()):
-                pairs[names] = [*happened, *NOTHING[BACKLOG:]]
+        async with self._answering:
+            async for names, totals in in_slices(list(self._totals.items())):
+                if any(happened := totals.happened(asked)):
+                    pairs[names] = [*happened, *NOTHING[BACKLOG:]]
         async for led in in_slices(list(self._leds)):
             machine = led.machine
             if machine.config.paused:
@@ -53,12 +65,30 @@ class Sampler:
         counted = [(*names, counts) for names, counts in pairs.items()]
         return Figures(pairs=counted, members=self._members(), paused=sorted(paused))
 
-    async def take(self, backlogs: Backlogs, oldest: Oldest, opened: Backlogs) -> None:
-        """Take a sample of all gateways and of what was read. Raises: ApiError: what happened is in the next one."""
+    async def asked(self) -> dict[str, Figures]:
+        """The figures of the gateways, by node id. They come before the log is read, which then has their topics."""
+        self._number += 1
+        nodes = [self._cluster.me, *self._cluster.others()]
+        answers = await asyncio.gather(*map(self._ask, nodes))
+        return {node.node_id: figures for node, figures in zip(nodes, answers, strict=True) if figures is not None}
+
+    async def _ask(self, node: Node) -> Figures | None:
+        taken = self._taken.get(node.node_id, 0)
+        request = FiguresRequest(asker=self._asker, number=self._number, taken=taken)
+        if node == self._cluster.me:
+            return await self.here(request)
+        figures: Figures | None = await self._cluster.asked(node, apis.FIGURES_HERE, request, ASK_S)
+        return figures
+
+    def forget(self) -> None:
+        """Another gateway takes the samples."""
+        self.sampling = None
+        self._asker = _new_asker()
+
+    async def take(self, answers: Mapping[str, Figures], backlogs: Backlogs, oldest: Oldest, opened: Backlogs) -> None:
+        """Take a sample of what gateways answered and of what was read. Raises: ApiError: the next one has the rows."""
         ended = Round(self._clock.now_ms())
-        others = [self._cluster.asked(node, apis.FIGURES_HERE, None, ASK_S) for node in self._cluster.others()]
-        answers: list[Figures | None] = await asyncio.gather(self.here(), *others)
-        for figures in filter(None, answers):
+        for figures in answers.values():
             ended.paused.update(figures.paused)
             for group_id, members in figures.members.items():
                 ended.workers[group_id].update(members)
@@ -73,6 +103,7 @@ class Sampler:
         sampling = self.sampling = self.sampling or Sampling()
         async for _ in in_slices(sampling.note(ended)):
             pass
+        self._taken.update(dict.fromkeys(answers, self._number))
         rows = sampling.due()
         await self._query(sample_store.write, ended.at_ms, rows)
         sampling.written(rows)
