@@ -149,8 +149,7 @@ class KafkaCluster:
 
     async def _metadata(self, wanted: Sequence[tuple[str, str | None]] | None) -> list[KafkaTopic]:
         """Ask once for topics by (id, name), and learn where they are led."""
-        asked = None if wanted is None else list(wanted)
-        request = requests.METADATA([(*each, {}) for each in asked] if asked is not None else None, False, False)
+        request = requests.METADATA(None if wanted is None else [(*each, {}) for each in wanted], False, False, {})
         _, brokers, self.cluster_id, self._controller, topics, _ = await self.send_any(request)
         self._brokers = {node: (host, port) for node, host, port, *_ in brokers} or self._brokers
         found = []
@@ -162,7 +161,7 @@ class KafkaCluster:
                 found.append(KafkaTopic(name, topic_id, internal, led))
             elif error not in NOT_LEADER | {17, UNKNOWN_TOPIC_ID}:
                 raise KafkaError.of(error, at=f"topic {name or topic_id}")
-        gone = set(self._topics) if asked is None else {topic_id for topic_id, _ in asked}
+        gone = set(self._topics) if wanted is None else {topic_id for topic_id, _ in wanted}
         for topic_id in gone:
             self._topics.pop(topic_id, None)
         self._topics.update((topic.id, topic) for topic in found)
@@ -244,7 +243,7 @@ class KafkaCluster:
         """Delete a topic; one that is gone is no error."""
 
         async def delete() -> None:
-            request = requests.DELETE_TOPICS([(None, topic_id, {})], self.settings.request_timeout_ms)
+            request = requests.DELETE_TOPICS([(None, topic_id, {})], self.settings.request_timeout_ms, {})
             for _, _, code, message, _ in (await self._ask_controller(request))[1]:
                 if code not in (0, UNKNOWN_TOPIC_ID):
                     raise KafkaError.of(code, message)

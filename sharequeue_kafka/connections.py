@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+from io import BytesIO
 from typing import Any, Final
 
 from aiokafka import errors
@@ -11,7 +12,6 @@ from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.helpers import create_ssl_context
 
 from sharequeue_kafka.errors import KafkaError
-from sharequeue_kafka.requests import Unread
 from sharequeue_kafka.settings import KafkaSettings
 
 Address = tuple[str, int]
@@ -70,9 +70,10 @@ class Connections:
                 self.failing[address] = error
             raise
         self.failing.pop(address, None)
-        if not isinstance(answer, Unread):
+        if not isinstance(answer, BytesIO):
             return answer
-        return answer.read() if answer.size < LARGE else await asyncio.to_thread(answer.read)
+        decode = request.ANSWER.decode
+        return decode(answer) if len(answer.getbuffer()) < LARGE else await asyncio.to_thread(decode, answer)
 
     async def _send(self, address: Address, request: Any, purpose: str) -> Any:
         name = f"{address[0]}:{address[1]}"

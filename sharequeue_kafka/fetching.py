@@ -57,7 +57,7 @@ def fetch_request(
         left.setdefault(topic_id, []).append(partition)
     named: Any = [(topic_id, rows, {}) for topic_id, rows in topics.items()]
     dropped: Any = [(topic_id, rows, {}) for topic_id, rows in left.items()]
-    return requests.FETCH(-1, max_wait_ms, 1, MOST_BYTES, int(committed), *session, named, dropped, "")
+    return requests.FETCH(-1, max_wait_ms, 1, MOST_BYTES, int(committed), *session, named, dropped, "", {})
 
 
 def fetched_parts(topics: Any) -> Iterator[tuple[int, FetchedPart]]:

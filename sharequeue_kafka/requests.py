@@ -2,7 +2,8 @@
 
 A form is a request and its answer, both written as Kafka's schemas: `name:type`, `name:type*` for a list, and
 `name[...]` for a list of structs. `FORM(value, ...)` is a request that a connection of aiokafka sends. An answer comes
-as tuples in the order of its schema; in a flexible version the last value of each tuple is its tagged fields.
+as tuples in the order of its schema. In a flexible version the last value of each tuple, and of the request, is its
+tagged fields.
 """
 
 import re
@@ -12,7 +13,8 @@ from io import BytesIO
 from struct import Struct
 from typing import Any, Final, Self
 
-from aiokafka.protocol.api import RequestHeader_v1, RequestHeader_v2, ResponseHeader_v0, ResponseHeader_v1
+from aiokafka.protocol.abstract import AbstractType
+from aiokafka.protocol.api import RequestStruct
 from aiokafka.protocol.types import (
     Array,
     Boolean,
@@ -33,15 +35,15 @@ from sharequeue_kafka.errors import KafkaError
 NO_ID: Final = "00000000-0000-0000-0000-000000000000"
 
 
-class Uuid:
+class Uuid(AbstractType):  # type: ignore[misc]
     """The canonical text of a uuid."""
 
-    @staticmethod
-    def encode(value: str) -> bytes:
-        return uuid.UUID(value).bytes
+    @classmethod
+    def encode(cls, value: str) -> bytes:
+        return bytes.fromhex(value.replace("-", ""))
 
-    @staticmethod
-    def decode(data: BytesIO) -> str:
+    @classmethod
+    def decode(cls, data: BytesIO) -> str:
         return str(uuid.UUID(bytes=data.read(16)))
 
 
@@ -49,61 +51,19 @@ PLAIN: Final = {"i8": Int8, "i16": Int16, "i32": Int32, "i64": Int64, "bool": Bo
 FLEXIBLE: Final = {**PLAIN, "text": CompactString("utf-8"), "bytes": CompactBytes, "uuid": Uuid}
 
 
-def schema(text: str, *, flexible: bool) -> Any:
-    """Read a schema. Strings and lists are compact in a flexible version."""
-    return _struct(iter(re.findall(r"\w+\[|\]|\w+:\w+\*?", text)), flexible)
-
-
-def _struct(words: Iterator[str], flexible: bool) -> Any:
-    fields: list[tuple[str, Any]] = []
-    for word in words:
-        if word == "]":
-            break
-        name, _, kind = word.rstrip("*[").partition(":")
-        of = (FLEXIBLE if flexible else PLAIN)[kind] if kind else _struct(words, flexible)
-        if word[-1] in "*[":
-            items = CompactArray(Int8) if flexible else Array(Int8)
-            items.array_of = of
-            of = items
-        fields.append((name, of))
-    if flexible:
-        fields.append(("tags", TaggedFields))
-    return Schema(*fields)
-
-
-class Form:
-    """One version of a request and its answer."""
-
-    def __init__(self, key: int, version: int, request: str, answer: str, *, flexible: bool = True) -> None:
-        self.API_KEY, self.API_VERSION, self.flexible = key, version, flexible
-        self.request, self.answer = schema(request, flexible=flexible), schema(answer, flexible=flexible)
-
-    def __call__(self, *values: Any) -> "Filled":
-        return Filled(self, (*values, {}) if self.flexible else values)
-
-    def decode(self, data: BytesIO) -> "Unread":
-        return Unread(self.answer, data)
-
-
 class Unread:
-    """An answer whose bytes are still to be decoded: those of thousands of topics in a thread."""
+    """An answer that is still to be decoded, as ANSWER of its request: one with thousands of topics in a thread."""
 
-    def __init__(self, answer: Any, data: BytesIO) -> None:
-        self._answer, self._data = answer, data
-        self.size = len(data.getbuffer())
-
-    def read(self) -> tuple[Any, ...]:
-        values: tuple[Any, ...] = self._answer.decode(self._data)
-        return values
+    @staticmethod
+    def decode(data: BytesIO) -> BytesIO:
+        return data
 
 
-class Filled:
-    """A request, as a connection of aiokafka takes it."""
+class Request(RequestStruct):  # type: ignore[misc]
+    """A request in the one version that its class has."""
 
-    def __init__(self, form: Form, values: tuple[Any, ...]) -> None:
-        self._form, self.values = form, values
-        self.API_KEY, self.API_VERSION = form.API_KEY, form.API_VERSION
-        self.RESPONSE_TYPE: Any = form
+    API_KEY = API_VERSION = -1
+    RESPONSE_TYPE: Any = Unread
 
     def prepare(self, versions: dict[int, tuple[int, int]]) -> Self:
         """Raises: KafkaError: the broker does not know the version."""
@@ -116,19 +76,30 @@ class Filled:
             )
         return self
 
-    def build_request_header(self, correlation_id: int, client_id: str) -> Any:
-        header = RequestHeader_v2 if self._form.flexible else RequestHeader_v1
-        return header(self, correlation_id=correlation_id, client_id=client_id)
 
-    def encode(self) -> bytes:
-        encoded: bytes = self._form.request.encode(self.values)
-        return encoded
-
-    def parse_response_header(self, data: BytesIO) -> Any:
-        return (ResponseHeader_v1 if self._form.flexible else ResponseHeader_v0).decode(data)
+def form(key: int, version: int, request: str, answer: str, *, flexible: bool = True) -> Any:
+    """Make the class of a request. Strings and lists are compact in a flexible version."""
+    sent, answered = (_schema(iter(re.findall(r"\w+\[|\]|\w+:\w+\*?", text)), flexible) for text in (request, answer))
+    named = {"API_KEY": key, "API_VERSION": version, "FLEXIBLE_VERSION": flexible, "SCHEMA": sent, "ANSWER": answered}
+    return type("Form", (Request,), named)
 
 
-METADATA: Final = Form(
+def _schema(words: Iterator[str], flexible: bool) -> Any:
+    fields: list[tuple[str, Any]] = []
+    for word in words:
+        if word == "]":
+            break
+        name, _, kind = word.rstrip("*[").partition(":")
+        of = (FLEXIBLE if flexible else PLAIN)[kind] if kind else _schema(words, flexible)
+        if word[-1] in "*[":
+            of = (CompactArray if flexible else Array)(of)
+        fields.append((name, of))
+    if flexible:
+        fields.append(("tags", TaggedFields))
+    return Schema(*fields)
+
+
+METADATA: Final = form(
     3,
     12,
     "topics[id:uuid name:text] auto_create:bool operations:bool",
@@ -136,7 +107,7 @@ METADATA: Final = Form(
     " topics[error:i16 name:text id:uuid internal:bool partitions[error:i16 partition:i32 leader:i32 leader_epoch:i32"
     " replicas:i32* in_sync:i32* offline:i32*] operations:i32]",
 )
-FETCH: Final = Form(
+FETCH: Final = form(
     1,
     13,
     "replica:i32 max_wait_ms:i32 min_bytes:i32 max_bytes:i32 isolation:i8 session_id:i32 session_epoch:i32"
@@ -145,47 +116,47 @@ FETCH: Final = Form(
     "throttle_ms:i32 error:i16 session_id:i32 topics[id:uuid partitions[partition:i32 error:i16 high_watermark:i64"
     " last_stable:i64 log_start:i64 aborted[producer_id:i64 first_offset:i64] preferred:i32 batches:bytes]]",
 )
-LIST_OFFSETS: Final = Form(
+LIST_OFFSETS: Final = form(
     2,
     4,
     "replica:i32 isolation:i8 topics[name:text partitions[partition:i32 current_epoch:i32 timestamp:i64]]",
     "throttle_ms:i32 topics[name:text partitions[partition:i32 error:i16 timestamp:i64 offset:i64 leader_epoch:i32]]",
     flexible=False,
 )
-OFFSET_FOR_LEADER_EPOCH: Final = Form(
+OFFSET_FOR_LEADER_EPOCH: Final = form(
     23,
     3,
     "replica:i32 topics[name:text partitions[partition:i32 current_epoch:i32 epoch:i32]]",
     "throttle_ms:i32 topics[name:text partitions[error:i16 partition:i32 leader_epoch:i32 end_offset:i64]]",
     flexible=False,
 )
-INCREMENTAL_ALTER_CONFIGS: Final = Form(
+INCREMENTAL_ALTER_CONFIGS: Final = form(
     44,
     0,
     "resources[type:i8 name:text configs[name:text operation:i8 value:text]] validate_only:bool",
     "throttle_ms:i32 resources[error:i16 message:text type:i8 name:text]",
     flexible=False,
 )
-DELETE_TOPICS: Final = Form(
+DELETE_TOPICS: Final = form(
     20,
     6,
     "topics[name:text id:uuid] timeout_ms:i32",
     "throttle_ms:i32 topics[name:text id:uuid error:i16 message:text]",
 )
-PRODUCE: Final = Form(0, 7, "", "", flexible=False)
 LENGTH, NUMBER, TWO_NUMBERS = Struct(">h"), Struct(">i"), Struct(">ii")
 NO_TEXT = ALL_IN_SYNC = LENGTH.pack(-1)
 
 
-class Produce(Filled):
+class Produce(Request):
     """A Produce of whole batches, by topic and partition. Schemas take five times as long for it and its answer."""
 
+    API_KEY, API_VERSION = 0, 7
     PARTITION: Final = Struct(">ihqqq")
 
     def __init__(
         self, transactional_id: str | None, timeout_ms: int, topics: Mapping[str, Sequence[tuple[int, bytes]]]
     ) -> None:
-        super().__init__(PRODUCE, (transactional_id, timeout_ms, topics))
+        self.values = (transactional_id, timeout_ms, topics)
         self.RESPONSE_TYPE = Produce  # not itself: such a cycle would keep its batches in memory
 
     def encode(self) -> bytes:

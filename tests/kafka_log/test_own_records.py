@@ -85,7 +85,7 @@ async def rest(log: KafkaRecordLog, place: Place, end: int = 0) -> int:
 
 async def in_sync(cluster: KafkaCluster, place: Place) -> list[int]:
     """The replicas of a partition that are in sync."""
-    answer = await cluster.send_any(requests.METADATA([(place.topic_id, None, {})], False, False))
+    answer = await cluster.send_any(requests.METADATA([(place.topic_id, None, {})], False, False, {}))
     replicas: list[int] = answer[4][0][4][place.partition][5]
     return replicas
 

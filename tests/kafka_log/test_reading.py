@@ -138,7 +138,7 @@ def test_news_of_followed_partitions(kafka: Brokers) -> None:
 
             async def counted(node: int, request: Any, purpose: str = "") -> object:
                 if purpose == "long":
-                    named.append(sum(len(partitions) for _, partitions, _ in request.values[7]))
+                    named.append(sum(len(partitions) for _, partitions, _ in request.topics))
                     news.set()
                 return await send(node, request, purpose)
 
@@ -204,7 +204,7 @@ def test_the_long_fetch_goes_on_behind_an_append_of_this_process(kafka: Brokers)
             async def held(node: int, request: Any, purpose: str = "") -> object:
                 if purpose not in ("long", "short"):
                     return await send(node, request, purpose)
-                for _, partitions, _ in request.values[7]:
+                for _, partitions, _ in request.topics:
                     for _, _, offset, *_ in partitions:
                         behind.put_nowait(offset)
                 answer = await send(node, request, purpose)
