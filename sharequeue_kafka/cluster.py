@@ -85,8 +85,9 @@ class KafkaCluster:
         self.cluster_id = ""
         self._topics: dict[str, KafkaTopic] = {}
         self._stale: set[str] = set()
-        self._present: asyncio.Task[None] | None = None
+        self._refreshing = asyncio.Lock()
         self._next: asyncio.Task[None] | None = None
+        """The refresh that has not asked yet."""
 
     async def start(self) -> None:
         """Reach a broker and learn the others. Raises: KafkaError when none answers."""
@@ -176,15 +177,15 @@ class KafkaCluster:
         """Learn again where topics are led, in one try. Those who ask while an answer is awaited share the next one."""
         self._stale.update(topic_ids)
         if self._next is None:
-            self._next = asyncio.create_task(self._refresh(self._present))
+            self._next = asyncio.create_task(self._refresh())
+            self._next.add_done_callback(lambda done: done.cancelled() or done.exception())  # its callers may have left
         await asyncio.shield(self._next)
 
-    async def _refresh(self, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        self._present, self._next = self._next, None
-        asked, self._stale = self._stale, set()
-        await self._metadata([(topic_id, None) for topic_id in asked])
+    async def _refresh(self) -> None:
+        async with self._refreshing:
+            self._next = None
+            asked, self._stale = self._stale, set()
+            await self._metadata([(topic_id, None) for topic_id in asked])
 
     def known_leader(self, place: Place) -> Leader | None:
         """Say where a partition is led, as far as it was learned."""

@@ -1,6 +1,7 @@
 """What an administrator asks of a real cluster."""
 
 import asyncio
+import gc
 import uuid
 from typing import Any
 
@@ -124,6 +125,26 @@ def test_many_who_look_for_leaders_share_a_request(kafka: Brokers) -> None:
             assert len(sent) <= 2
             await asyncio.gather(*(cold.refresh([place.topic_id]) for place in places))
             assert len(sent) <= 4
+
+    asyncio.run(play())
+
+
+def test_a_refresh_that_fails_behind_callers_who_left_says_so_to_nobody() -> None:
+    async def play() -> None:
+        unheard: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+        cluster = KafkaCluster(KafkaSettings("127.0.0.1:1"))
+        callers = [asyncio.create_task(cluster.refresh([str(uuid.uuid4())])) for _ in range(2)]
+        await asyncio.sleep(0)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        assert len(tasks) == 3, "both share one"
+        for caller in callers:
+            caller.cancel()
+        await asyncio.wait(tasks)
+        await cluster.close()
+        del caller, callers, cluster, tasks
+        gc.collect()
+        assert unheard == []
 
     asyncio.run(play())
 
