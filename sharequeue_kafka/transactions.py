@@ -122,8 +122,7 @@ class Lane:
         try:
             slot = await self.life()
         except KafkaError as error:  # nothing was begun
-            unbegun = replace(error, definite=True)
-            refuse(unbegun, [call.offsets for call in calls])
+            refuse(replace(error, definite=True), [call.offsets for call in calls])
             return
         over = KafkaError(90, "PRODUCER_FENCED", "the slot has begun another life", retriable=True, definite=True)
         refuse(over, [call.offsets for call in calls if call.slot != slot])
@@ -132,7 +131,7 @@ class Lane:
             if calls:
                 await self._transaction(slot, calls)
         except Exception as fault:
-            await self._abort(calls, fault)
+            await self._abort(calls, fault if isinstance(fault, KafkaError) else KafkaError.of(87, str(fault)))
 
     async def _transaction(self, slot: Slot, calls: Sequence[Call]) -> None:
         """Append the records of calls and commit. Raises: KafkaError."""
@@ -190,7 +189,7 @@ class Lane:
                 if not error.retriable or not await patience.pause():
                     raise
 
-    async def _abort(self, calls: Sequence[Call], fault: Exception) -> None:
+    async def _abort(self, calls: Sequence[Call], fault: KafkaError) -> None:
         """Begin another life, which ends the open transaction, and refuse the calls."""
         self._beginning = None
         definite = not self._doubt
@@ -198,14 +197,10 @@ class Lane:
             await self.life()
         except KafkaError as error:
             definite, fault = False, error if definite else fault
-        code, name, retriable = 87, "INVALID_RECORD", False
-        if isinstance(fault, KafkaError):
-            code, name, retriable = fault.code, fault.name, fault.retriable or fault.code in FENCED
-        if not definite:
-            code, name, retriable = -1, "NOT_ANSWERED", True
-        retriable = retriable or (definite and len(calls) > 1)  # one of them is at fault: each may be tried alone
-        found = KafkaError(code, name, str(fault), retriable=retriable, definite=definite)
-        refuse(found, [call.offsets for call in calls])
+        code, name = (fault.code, fault.name) if definite else (-1, "NOT_ANSWERED")
+        several = len(calls) > 1  # one of them is at fault: each may be tried alone
+        retriable = several or fault.retriable or fault.code in FENCED or not definite
+        refuse(KafkaError(code, name, str(fault), retriable, definite), [call.offsets for call in calls])
 
 
 class TransactionalSlots:
