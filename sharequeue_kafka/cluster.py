@@ -133,12 +133,7 @@ class KafkaCluster:
         patience = Patience(self.settings.call_timeout_ms)
         try:
             async with asyncio.timeout_at(patience.ends):
-                while True:
-                    try:
-                        return await call()
-                    except KafkaError as error:
-                        if not error.retriable or not await patience.pause():
-                            raise
+                return await patience.again(call)
         except TimeoutError:
             raise self.silent() from None
 

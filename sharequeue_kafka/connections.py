@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import math
+from collections.abc import Awaitable, Callable
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiokafka import errors
 from aiokafka.abc import AbstractTokenProvider
@@ -14,6 +15,7 @@ from aiokafka.helpers import create_ssl_context
 from sharequeue_kafka.errors import KafkaError
 from sharequeue_kafka.settings import KafkaSettings
 
+T = TypeVar("T")
 Address = tuple[str, int]
 LARGE: Final = 256 * 1024
 """An answer of more bytes is decoded in a thread."""
@@ -43,6 +45,15 @@ class Patience:
         await asyncio.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, MOST_PAUSE_S)
         return True
+
+    async def again(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Call, and call again after an error that is retriable."""
+        while True:
+            try:
+                return await call()
+            except KafkaError as error:
+                if not error.retriable or not await self.pause():
+                    raise
 
 
 class Connections:

@@ -144,28 +144,22 @@ class Lane:
             for place, new in call.parts.items():
                 records.setdefault(place, []).extend(new)
         leaders = {place: await self._cluster.leader(place) for place in records}
-        await self._add(slot, leaders, patience)
+        await patience.again(lambda: self._add(slot, leaders))
         batches = {place: encode(new, self._numbering, place, True) for place, new in records.items()}
         offsets = await self._produce(slot, batches, patience)
-        await self._commit(slot, patience)
+        await patience.again(lambda: self._commit(slot))
         for call, start in zip(calls, starts, strict=True):
             if not call.offsets.done():
                 call.offsets.set_result({place: offsets[place] + skipped for place, skipped in start.items()})
 
-    async def _add(self, slot: Slot, leaders: Mapping[Place, Leader], patience: Patience) -> None:
+    async def _add(self, slot: Slot, leaders: Mapping[Place, Leader]) -> None:
         topics: dict[str, list[int]] = {}
         for place, leader in leaders.items():
             topics.setdefault(leader.name, []).append(place.partition)
-        while True:
-            try:
-                answer = await self._coordinator.ask(AddPartitionsToTxnRequest(*slot, list(topics.items())))
-                codes = {code for _, partitions in answer.errors for _, code in partitions} - {0, 55}
-                if not codes:
-                    return
-                raise KafkaError.of(min(codes, key=lambda code: KafkaError.of(code).retriable))
-            except KafkaError as error:
-                if not error.retriable or not await patience.pause():
-                    raise
+        answer = await self._coordinator.ask(AddPartitionsToTxnRequest(*slot, list(topics.items())))
+        codes = {code for _, partitions in answer.errors for _, code in partitions} - {0, 55}
+        if codes:
+            raise KafkaError.of(min(codes, key=lambda code: KafkaError.of(code).retriable))
 
     async def _produce(self, slot: Slot, batches: Mapping[Place, bytes], patience: Patience) -> dict[Place, int]:
         """Append the batches, each again as it is until its outcome is known."""
@@ -178,16 +172,13 @@ class Lane:
         found = sure(await self._cluster.at_leaders(list(batches), ask, patience, together=True))
         return {place: appended.offset for place, appended in found.items()}
 
-    async def _commit(self, slot: Slot, patience: Patience) -> None:
-        """Commit, and ask again while no answer comes: the coordinator takes a repeat for the same commit."""
-        while True:
-            try:
-                await self._coordinator.ask(EndTxnRequest(*slot, True))
-                return
-            except KafkaError as error:
-                self._doubt = self._doubt or not error.definite
-                if not error.retriable or not await patience.pause():
-                    raise
+    async def _commit(self, slot: Slot) -> None:
+        """Commit. The coordinator takes a repeat for the same commit."""
+        try:
+            await self._coordinator.ask(EndTxnRequest(*slot, True))
+        except KafkaError as error:
+            self._doubt = self._doubt or not error.definite
+            raise
 
     async def _abort(self, calls: Sequence[Call], fault: KafkaError) -> None:
         """Begin another life, which ends the open transaction, and refuse the calls."""
