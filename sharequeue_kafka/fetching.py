@@ -69,13 +69,11 @@ def fetched_parts(topics: Any) -> Iterator[tuple[int, FetchedPart]]:
             yield error, FetchedPart(place, batches or b"", log_start, high_watermark, last_stable, left_out)
 
 
-class Read:
+class Read(NamedTuple):
     """A read that waits for its answer."""
 
-    def __init__(self, place: Place, offset: int, max_bytes: int, timeout_ms: int) -> None:
-        self.place, self.offset, self.max_bytes = place, offset, max_bytes
-        self.answer: asyncio.Future[FetchedPart] = asyncio.get_running_loop().create_future()
-        self.patience = Patience(timeout_ms)
+    wanted: Wanted
+    answer: asyncio.Future[FetchedPart]
 
 
 class Lane:
@@ -92,16 +90,13 @@ class Lane:
             waiting = [read for read in self.waiting if not read.answer.done()]  # of others the caller is gone
             reads: dict[Place, Read] = {}
             for read in waiting:
-                reads.setdefault(read.place, read)
-            self.waiting = deque(read for read in waiting if reads[read.place] is not read)
+                reads.setdefault(read.wanted.place, read)
+            self.waiting = deque(read for read in waiting if reads[read.wanted.place] is not read)
             if reads:
                 await self._send(reads)
 
     async def _send(self, reads: dict[Place, Read]) -> None:
-        wanted = []
-        for place, read in reads.items():
-            leader = self._cluster.known_leader(place)
-            wanted.append(Wanted(place, leader.epoch if leader else -1, read.offset, read.max_bytes))
+        wanted = [read.wanted for read in reads.values()]
         purpose = "committed" if self._committed else "fetch"
         fault = KafkaError.of(-1, "the broker left a partition out of its answer")
         try:
@@ -111,10 +106,11 @@ class Lane:
                 raise KafkaError.of(code)
             for error_code, part in fetched_parts(topics):
                 read = reads.pop(part.place)
+                offset = read.wanted.offset
                 end = part.last_stable if self._committed else part.high_watermark
                 if error_code:
-                    refuse(KafkaError.of(error_code, at=f"{part.place}, offset {read.offset}"), [read.answer])
-                elif not part.batches and read.offset < end:
+                    refuse(KafkaError.of(error_code, at=f"{part.place}, offset {offset}"), [read.answer])
+                elif not part.batches and offset < end:
                     self.waiting.appendleft(read)  # the answer had no room for it
                 elif not read.answer.done():
                     read.answer.set_result(part)
@@ -136,19 +132,19 @@ class Fetching:
 
         Raises: KafkaError; OFFSET_OUT_OF_RANGE and UNKNOWN_TOPIC_ID at once.
         """
-        read = Read(place, offset, max_bytes, self._cluster.settings.call_timeout_ms)
+        patience = Patience(self._cluster.settings.call_timeout_ms)
         while True:
             try:
                 leader = await self._cluster.leader(place)
                 key = (leader.node, committed)
                 lane = self._lanes.get(key) or self._lanes.setdefault(key, Lane(self._cluster, *key))
-                lane.waiting.append(read)
+                answer: asyncio.Future[FetchedPart] = asyncio.get_running_loop().create_future()
+                lane.waiting.append(Read(Wanted(place, leader.epoch, offset, max_bytes), answer))
                 if lane.sending is None or lane.sending.done():
                     lane.sending = asyncio.create_task(lane.send())
-                return await read.answer
+                return await answer
             except KafkaError as error:
-                if not error.retriable or not await read.patience.pause():
+                if not error.retriable or not await patience.pause():
                     raise
                 if error.code in NOT_LEADER or error.code < 0:
                     await self._cluster.refresh([place.topic_id])
-                read.answer = asyncio.get_running_loop().create_future()
