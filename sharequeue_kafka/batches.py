@@ -41,8 +41,8 @@ class ReadBatch(NamedTuple):
     records: list[KafkaRecord]
 
 
-def read_batches(raw: bytes, offset: int, aborted: Sequence[tuple[int, int]] = ()) -> Iterator[ReadBatch]:
-    """Read whole batches, in order; records below `offset` are left out. A batch that is cut off ends it.
+def read_batches(raw: bytes, aborted: Sequence[tuple[int, int]] = ()) -> Iterator[ReadBatch]:
+    """Read whole batches, in order. A batch that is cut off ends it.
 
     Args:
         aborted: as a Fetch answers it. Empty reads the records of aborted transactions, too.
@@ -57,7 +57,7 @@ def read_batches(raw: bytes, offset: int, aborted: Sequence[tuple[int, int]] = (
         last = batch.next_offset - 1
         while waiting and waiting[0][1] <= last:
             open_aborted.add(waiting.pop(0)[0])
-        records = _records(batch, offset)
+        records = _records(batch)
         if form < 2:
             yield ReadBatch(records[0].offset if records else first, last, -1, records)
             continue
@@ -70,15 +70,10 @@ def read_batches(raw: bytes, offset: int, aborted: Sequence[tuple[int, int]] = (
         yield ReadBatch(first, last, epoch, records)
 
 
-def _records(batch: Any, offset: int) -> list[KafkaRecord]:
+def _records(batch: Any) -> list[KafkaRecord]:
     try:
         if not batch.validate_crc():
             raise KafkaError.of(2, "the checksum of a batch differs")
-        records = [
-            make(KafkaRecord, (each.offset, each.timestamp, each.key, each.value, each.headers)) for each in batch
-        ]
+        return [make(KafkaRecord, (each.offset, each.timestamp, each.key, each.value, each.headers)) for each in batch]
     except (Fault, ValueError) as cause:
         raise KafkaError.of(2, f"a batch cannot be read: {cause}") from cause
-    if records and records[0].offset < offset:
-        return [each for each in records if each.offset >= offset]
-    return records

@@ -23,7 +23,7 @@ def test_a_batch_is_compressed_if_that_saves_a_tenth(codec: int) -> None:
     batch = encode(records, Numbering(7, 1), Place("t", 0), False)
     assert batch[ATTRIBUTES_AT + 1] == codec
     assert (len(batch) < 1_000) == (codec == LZ4)
-    (read,) = read_batches(batch, 0)
+    (read,) = read_batches(batch)
     assert [(each.key, each.value, [*each.headers], each.timestamp_ms) for each in read.records] == records
 
 
@@ -70,5 +70,5 @@ def test_plain_records_are_those_of_their_tails() -> None:
 def test_records_that_read_as_they_were_sent(members: bytes, same: bool) -> None:
     tails = [b',"timestamp_ms":5%b}' % members] * 2
     batch = encode(new_records(PartitionAppend("t", 0, tails, 5)), Numbering(7, 1), Place("t", 0), False)
-    (read,) = read_batches(batch, 0)
+    (read,) = read_batches(batch)
     assert (reads_as_sent(tails), tails_of(read.records, "auto", 64) == tails) == (same, same)

@@ -54,10 +54,10 @@ async def read(
             break
     while True:
         part = await fetching.fetch(place, offset, max_bytes, committed)
-        batches = list(read_batches(part.batches, offset, part.aborted))
+        batches = list(read_batches(part.batches, part.aborted))
         if not batches:
             return records
-        records += [record for batch in batches for record in batch.records]
+        records += [record for batch in batches for record in batch.records if record.offset >= offset]
         offset = batches[-1].last_offset + 1
 
 

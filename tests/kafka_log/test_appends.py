@@ -240,6 +240,19 @@ def test_an_append_that_retention_may_have_removed_is_unknown_and_not_repeated(
     run(play())
 
 
+def test_an_append_whose_first_records_are_deleted_keeps_its_offsets(
+    kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster, open_log(kafka, database) as one, open_log(kafka, database) as two:
+            _, (place,) = await new_topic(cluster)
+            await cut_off_at("commit", one, place, monkeypatch)
+            await two.delete_records(place.topic_id, {0: 1})
+            assert (await produce(two, place, "commit")).answer == b'{"offset":0}'
+
+    run(play())
+
+
 def test_the_sweep_settles_what_was_left_open(kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(once, "SWEPT_MS", 0)
     monkeypatch.setattr(once, "SWEEP_PAUSE_S", 0.05)

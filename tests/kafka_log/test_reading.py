@@ -56,7 +56,7 @@ def test_many_reads_of_a_moment_are_few_fetches_and_all_are_answered(kafka: Brok
             cluster.send = counted  # type: ignore[method-assign]
             fetching = Fetching(cluster)
             parts = await asyncio.gather(*(fetching.fetch(place, 0, 100, False) for place in (*places, places[0])))
-            assert [len(list(read_batches(part.batches, 0))) for part in parts] == [1] * 9, "a batch above the limit"
+            assert [len(list(read_batches(part.batches))) for part in parts] == [1] * 9, "a batch above the limit"
             assert len(sent) <= 10
             assert [part.high_watermark for part in parts] == [1] * 9
 
@@ -76,7 +76,7 @@ def test_aborted_transactions_and_markers_are_gaps(kafka: Brokers) -> None:
             await producer.send_and_wait(name, b"open")  # 4
             part = await Fetching(cluster).fetch(place, 0, 1 << 20, True)
             assert (part.high_watermark, part.last_stable) == (5, 4)
-            batches = list(read_batches(part.batches, 0, part.aborted))
+            batches = list(read_batches(part.batches, part.aborted))
             assert [(each.first_offset, each.last_offset, len(each.records)) for each in batches] == [
                 (0, 0, 1),
                 (1, 1, 0),
@@ -161,7 +161,7 @@ def test_news_of_followed_partitions(kafka: Brokers) -> None:
             await until(lambda: first in heard)  # where it stands
             await producer.send_and_wait(name, b"one", partition=0)
             await until(lambda: heard[first].high_watermark == 1)
-            assert [each.value for batch in read_batches(heard[first].batches, 0) for each in batch.records] == [b"one"]
+            assert [each.value for batch in read_batches(heard[first].batches) for each in batch.records] == [b"one"]
             following.follow(second, 0)  # joins while the long Fetch waits
             await producer.send_and_wait(name, b"two", partition=1)
             await until(lambda: second in heard and heard[second].high_watermark == 1)

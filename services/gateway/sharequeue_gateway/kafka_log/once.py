@@ -335,7 +335,7 @@ class AppendOnce:
                 offset = start
                 continue
             begin = offset
-            for batch in read_batches(fetched.batches, begin, fetched.aborted):
+            for batch in read_batches(fetched.batches, fetched.aborted):
                 offset = batch.last_offset + 1
                 for record in batch.records:
                     if (APPEND_HEADER, intent_id) in record.headers:

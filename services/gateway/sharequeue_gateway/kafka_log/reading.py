@@ -130,7 +130,7 @@ class KafkaReads:
         place: TopicIdPartition = part.place
         if part.batches:
             with suppress(KafkaError):  # whoever reads the batches meets it
-                for batch in self._decoded(place, read_batches(part.batches, 0, part.aborted)):
+                for batch in self._decoded(place, read_batches(part.batches, part.aborted)):
                     if batch.last_offset < part.high_watermark:
                         self.cache.add(place, batch)
         self.learn(place, part.log_start, part.high_watermark, part.last_stable)
@@ -244,7 +244,7 @@ class KafkaReads:
         try:
             part = await self._fetching.fetch(Place(*place), offset, ahead, committed)
             end = part.last_stable if committed else part.high_watermark
-            read = read_batches(part.batches, 0, part.aborted)
+            read = read_batches(part.batches, part.aborted)
             batches = self._decoded(place, _without_holes(read, offset, end))
         except KafkaError as fault:
             if fault.code != OFFSET_OUT_OF_RANGE:
