@@ -12,8 +12,9 @@ import asyncio
 import fnmatch
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 from sharequeue.protocol.configs import TOPIC_CONFIGS, changed_config
 from sharequeue.protocol.errors import (
@@ -66,12 +67,16 @@ MOST_NEW: Final = 200
 """Topics that one look adds, and asks for the settings of."""
 
 
-def refuse(error: KafkaError) -> NoReturn:
+@contextmanager
+def asking() -> Iterator[None]:
     """Raises: ApiError: Kafka's error in our form."""
-    kind = REFUSED.get(error.code)
-    if kind is not None:
+    try:
+        yield
+    except KafkaError as error:
+        kind = REFUSED.get(error.code)
+        if kind is None:
+            raise StorageError(f"Kafka cannot do it now: {error}") from error
         raise kind(f"Kafka refuses it: {error.message}") from error
-    raise StorageError(f"Kafka cannot do it now: {error}") from error
 
 
 def copied(config: Mapping[str, Config]) -> dict[str, str]:
@@ -122,11 +127,9 @@ class KafkaTopics(TopicAdmin):
         async with self._lock:
             fence = await self._metadata.lead()
             self._check_room(name)
-            try:
+            with asking():
                 made = await self._kafka.create_topic(name, partitions, configs=_part(config, own=False))
                 theirs = await self._settings(name, _part(config, own=False))
-            except KafkaError as error:
-                refuse(error)
             topic = TopicRow(made.id, name, len(made.partitions), {**theirs, **own})
             await self._change(name, topic, store.insert_topic, fence, topic)
         return self._metadata.described(topic)
@@ -149,15 +152,13 @@ class KafkaTopics(TopicAdmin):
             )
             theirs: dict[str, str | None] = {**_part(config, own=False)}
             theirs |= dict.fromkeys(each for each in reset if each not in OWN)
-            try:
+            with asking():
                 await self._check_names(name, theirs)
                 if theirs:
                     await self._kafka.incremental_alter_configs(name, theirs)
                 if wanted > topic.partitions:
                     await self._kafka.add_partitions(name, wanted)
                 found = await self._settings(name, theirs)
-            except KafkaError as error:
-                refuse(error)
             changed = topic._replace(partitions=wanted, config={**found, **own})
             if changed != topic:
                 await self._change(name, changed, store.update_topic, fence, changed)
@@ -168,10 +169,8 @@ class KafkaTopics(TopicAdmin):
         """Delete it in Kafka, then as every topic. Raises: UnknownTopicOrPartition, InvalidTopic, StorageError."""
         await self._metadata.lead()
         topic = self._metadata.topic(name)
-        try:
+        with asking():
             await self._kafka.delete_topic(topic.topic_id)
-        except KafkaError as error:
-            refuse(error)
         self._leaving.add(topic.topic_id)
         async with self._lock:
             if topic.topic_id in self._metadata.by_id:
@@ -215,14 +214,12 @@ class KafkaTopics(TopicAdmin):
         """Ask Kafka for topics whose names are not known. Raises: ApiError."""
         if not self._leads():
             return
-        try:
+        with asking():
             found = [topic for topic in await self._kafka.topics(names) if self.shows(topic)]
             if found:
                 async with self._lock:
                     await self._add(await self._metadata.lead(), found)
                     await self._metadata.catch_up()
-        except KafkaError as error:
-            refuse(error)
 
     async def _copy(self, topics: Sequence[KafkaTopic]) -> None:
         """Bring the copy in line with what Kafka lists."""
