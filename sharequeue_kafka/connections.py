@@ -102,7 +102,7 @@ class Connections:
     async def _connection(self, address: Address, purpose: str, name: str) -> Any:
         key = (address, purpose)
         opening = self._open.get(key)
-        if opening is None or (opening.done() and not _usable(opening)):
+        if opening is None or (opening.done() and (opening.exception() or not opening.result().connected())):
             opening = self._open[key] = asyncio.create_task(self._connect(address))
         try:
             return opening.result() if opening.done() else await asyncio.shield(opening)
@@ -133,7 +133,3 @@ class Connections:
         for task in opening:
             with contextlib.suppress(asyncio.CancelledError, errors.KafkaError, OSError, TimeoutError):
                 await (await task).close()
-
-
-def _usable(opened: asyncio.Task[Any]) -> bool:
-    return not opened.cancelled() and opened.exception() is None and bool(opened.result().connected())
