@@ -10,7 +10,6 @@ from aiokafka.errors import for_code
 NAMES: Final = {
     6: "NOT_LEADER_OR_FOLLOWER",
     10: "MESSAGE_TOO_LARGE",
-    41: "NOT_CONTROLLER",
     74: "FENCED_LEADER_EPOCH",
     75: "UNKNOWN_LEADER_EPOCH",
     76: "UNSUPPORTED_COMPRESSION_TYPE",
