@@ -109,6 +109,20 @@ def test_topics_that_others_make_change_and_delete_are_noticed(kafka: Brokers, d
     asyncio.run(play())
 
 
+def test_a_topic_of_more_partitions_than_are_allowed_takes_settings(kafka: Brokers, database_url: str) -> None:
+    async def play() -> None:
+        name = f"wide-{uuid.uuid4().hex[:8]}"
+        async with topics_in(kafka, database_url, "wide-*") as (coordinator, elsewhere):
+            await elsewhere.create_topic(name, 101)
+            await coordinator.metadata.describe_topics([name], [])
+            changed = await coordinator.topics.update(name, None, {"retention.ms": "60000"}, [])
+            assert (changed.partitions, changed.config["retention.ms"]) == (101, "60000")
+            with pytest.raises(InvalidPartitions):
+                await coordinator.topics.update(name, 102, {}, [])
+
+    asyncio.run(play())
+
+
 def test_a_database_belongs_to_one_log(kafka: Brokers, database_url: str) -> None:
     async def play() -> None:
         async with topics_in(kafka, database_url, "none"):

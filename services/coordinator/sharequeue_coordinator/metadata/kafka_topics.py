@@ -134,36 +134,25 @@ class KafkaTopics(TopicAdmin):
             await self._change(name, topic, store.insert_topic, fence, topic)
         return self._metadata.described(topic)
 
-    async def update(self, name: str, partitions: int | None, config: Mapping[str, str], reset: Sequence[str]) -> Topic:
-        """Change what Kafka has first. If the copy then fails, the next look has the rest.
-
-        Raises: UnknownTopicOrPartition, InvalidTopic, InvalidPartitions, InvalidConfig, StorageError.
-        """
-        async with self._lock:
-            fence = await self._metadata.lead()
-            topic = self._metadata.topic(name)
-            wanted = topic.partitions if partitions is None else partitions
-            topic_rules.check_growth(name, topic.partitions, wanted, self._max_partitions)
-            own = changed_config(
-                TOPIC_CONFIGS,
-                _part(topic.config, own=True),
-                _part(config, own=True),
-                [each for each in reset if each in OWN],
-            )
-            theirs: dict[str, str | None] = {**_part(config, own=False)}
-            theirs |= dict.fromkeys(each for each in reset if each not in OWN)
-            with asking():
-                await self._check_names(name, theirs)
-                if theirs:
-                    await self._kafka.incremental_alter_configs(name, theirs)
-                if wanted > topic.partitions:
-                    await self._kafka.add_partitions(name, wanted)
-                found = await self._settings(name, theirs)
-            changed = topic._replace(partitions=wanted, config={**found, **own})
-            if changed != topic:
-                await self._change(name, changed, store.update_topic, fence, changed)
-                log.info("topic changed", extra=fields(before=topic._asdict(), after=changed._asdict()))
-        return self._metadata.described(changed)
+    async def _configure(
+        self, topic: TopicRow, partitions: int, config: Mapping[str, str], reset: Sequence[str]
+    ) -> dict[str, str]:
+        """Change what Kafka has first. If the copy then fails, the next look has the rest. Raises: as `create`."""
+        own = changed_config(
+            TOPIC_CONFIGS,
+            _part(topic.config, own=True),
+            _part(config, own=True),
+            [each for each in reset if each in OWN],
+        )
+        theirs: dict[str, str | None] = {**_part(config, own=False)}
+        theirs |= dict.fromkeys(each for each in reset if each not in OWN)
+        with asking():
+            await self._check_names(topic.name, theirs)
+            if theirs:
+                await self._kafka.incremental_alter_configs(topic.name, theirs)
+            if partitions > topic.partitions:
+                await self._kafka.add_partitions(topic.name, partitions)
+            return {**await self._settings(topic.name, theirs), **own}
 
     async def delete(self, name: str) -> None:
         """Delete it in Kafka, then as every topic. Raises: UnknownTopicOrPartition, InvalidTopic, StorageError."""

@@ -90,14 +90,18 @@ class TopicAdmin:
             topic = self._metadata.topic(name)
             if partitions is not None:
                 topic_rules.check_growth(name, topic.partitions, partitions, self._max_partitions)
-            changed = topic._replace(
-                partitions=topic.partitions if partitions is None else partitions,
-                config=changed_config(TOPIC_CONFIGS, topic.config, config, reset),
-            )
+            wanted = topic.partitions if partitions is None else partitions
+            changed = topic._replace(partitions=wanted, config=await self._configure(topic, wanted, config, reset))
             if changed != topic:
                 await self._change(name, changed, store.update_topic, fence, changed)
                 log.info("topic changed", extra=fields(before=topic._asdict(), after=changed._asdict()))
         return self._metadata.described(changed)
+
+    async def _configure(
+        self, topic: TopicRow, partitions: int, config: Mapping[str, str], reset: Sequence[str]
+    ) -> dict[str, str]:
+        """Return the settings after a change. Raises: InvalidConfig."""
+        return changed_config(TOPIC_CONFIGS, topic.config, config, reset)
 
     async def delete(self, name: str) -> None:
         """Persist that the topic is being deleted. `finish_deletions` does the rest, also after a crash.
