@@ -109,6 +109,25 @@ def test_topics_that_others_make_change_and_delete_are_noticed(kafka: Brokers, d
     asyncio.run(play())
 
 
+def test_one_look_sees_a_topic_that_has_grown_and_was_set(kafka: Brokers, database_url: str) -> None:
+    async def play() -> None:
+        name = f"both-{uuid.uuid4().hex[:8]}"
+        async with cluster_of(kafka) as cluster, instance(database_url, "node", kafka=cluster) as (coordinator, _):
+            await cluster.create_topic(name, 1)
+            await coordinator.metadata.describe_topics([name], [])
+            await cluster.add_partitions(name, 2)
+            await cluster.incremental_alter_configs(name, {"retention.ms": "70000"})
+            async for _ in Every(0.05, at_once=True):  # the controller has it, a broker learns it
+                if (await cluster.describe_configs([name]))[name]["retention.ms"].value == "70000":
+                    break
+            (look,) = [asyncio.create_task(loop()) for loop in coordinator.topics.loops]
+            await until(lambda: coordinator.metadata.by_name[name].config["retention.ms"] == "70000")
+            assert coordinator.metadata.by_name[name].partitions == 2
+            look.cancel()
+
+    asyncio.run(play())
+
+
 def test_a_topic_of_more_partitions_than_are_allowed_takes_settings(kafka: Brokers, database_url: str) -> None:
     async def play() -> None:
         name = f"wide-{uuid.uuid4().hex[:8]}"

@@ -12,7 +12,7 @@ import asyncio
 import fnmatch
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -228,11 +228,13 @@ class KafkaTopics(TopicAdmin):
             if again:
                 await self._metadata.catch_up()
             await self._add(fence, [topic for topic in topics if topic.id not in known and self.shows(topic)])
-            for topic_id in known.keys() & listed.keys():
+            rows = {topic_id: known[topic_id] for topic_id in known.keys() & listed.keys()}
+            for topic_id, row in rows.items():
                 count = len(listed[topic_id].partitions)
-                if count > known[topic_id].partitions:
-                    await self._query(store.update_topic, fence, known[topic_id]._replace(partitions=count))
-            await self._look_at_settings(fence)
+                if count > row.partitions:
+                    rows[topic_id] = row._replace(partitions=count)
+                    await self._query(store.update_topic, fence, rows[topic_id])
+            await self._look_at_settings(fence, rows.values())
             await self._metadata.catch_up()
         if missing:
             self._metadata.look()  # for `finish_deletions`
@@ -249,9 +251,9 @@ class KafkaTopics(TopicAdmin):
             row = TopicRow(topic.id, topic.name, len(topic.partitions), copied(configs.get(topic.name, {})))
             await self._query(store.insert_topic, fence, row)
 
-    async def _look_at_settings(self, fence: Any) -> None:
+    async def _look_at_settings(self, fence: Any, known: Iterable[TopicRow]) -> None:
         """Copy the settings of some topics, and of others in the next look."""
-        rows = sorted(self._metadata.by_id.values(), key=lambda row: row.name)
+        rows = sorted(known, key=lambda row: row.name)
         some = rows[self._turn : self._turn + MOST_NEW]
         self._turn = self._turn + MOST_NEW if self._turn + MOST_NEW < len(rows) else 0
         configs = await self._kafka.describe_configs([row.name for row in some]) if some else {}
