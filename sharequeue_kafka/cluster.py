@@ -361,17 +361,20 @@ class KafkaCluster:
                     results[place] = error
             await asyncio.gather(*(at(node, led) for node, led in by_node.items()))
 
-        left: Sequence[Place] = places
+        left, moved = places, [place for place in places if place.topic_id not in self._topics]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(patience.ends):
                 while True:
+                    if moved:
+                        try:
+                            await self.refresh(place.topic_id for place in moved)
+                        except KafkaError as error:
+                            results.update(dict.fromkeys(moved, error))
                     await turn(left)
                     faults = {each: found for each, found in results.items() if isinstance(found, KafkaError)}
-                    left = [each for each, fault in faults.items() if fault.retriable]
+                    left = moved = [each for each, fault in faults.items() if fault.retriable]
                     if not left or (together and len(left) < len(faults)) or not await patience.pause():
                         break
-                    with contextlib.suppress(KafkaError):
-                        await self.refresh(place.topic_id for place in left)
         return {**dict.fromkeys(places, self.silent()), **results}
 
 

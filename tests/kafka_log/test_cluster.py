@@ -125,6 +125,11 @@ def test_many_who_look_for_leaders_share_a_request(kafka: Brokers) -> None:
             assert len(sent) <= 2
             await asyncio.gather(*(cold.refresh([place.topic_id]) for place in places))
             assert len(sent) <= 4
+            others = [(await new_topic(cluster))[1][0] for _ in range(5)]
+            sent.clear()
+            ends = await cold.list_offsets([*places, *others], "latest")
+            assert {isinstance(end, LogOffset) and end.offset for end in ends.values()} == {0}
+            assert len(sent) == 1
 
     asyncio.run(play())
 
