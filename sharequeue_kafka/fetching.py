@@ -1,7 +1,6 @@
 """Reads by offset: the reads that wait for one broker are one Fetch."""
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -81,7 +80,7 @@ class Lane:
 
     def __init__(self, cluster: KafkaCluster, node: int, committed: bool) -> None:
         self._cluster, self._node, self._committed = cluster, node, committed
-        self.waiting: deque[Read] = deque()
+        self.waiting: list[Read] = []
         self.sending: asyncio.Task[None] | None = None
 
     async def send(self) -> None:
@@ -91,7 +90,7 @@ class Lane:
             reads: dict[Place, Read] = {}
             for read in waiting:
                 reads.setdefault(read.wanted.place, read)
-            self.waiting = deque(read for read in waiting if reads[read.wanted.place] is not read)
+            self.waiting = [read for read in waiting if reads[read.wanted.place] is not read]
             if reads:
                 await self._send(reads)
 
@@ -111,7 +110,7 @@ class Lane:
                 if error_code:
                     refuse(KafkaError.of(error_code, at=f"{part.place}, offset {offset}"), [read.answer])
                 elif not part.batches and offset < end:
-                    self.waiting.appendleft(read)  # the answer had no room for it
+                    self.waiting.insert(0, read)  # the answer had no room for it
                 elif not read.answer.done():
                     read.answer.set_result(part)
         except KafkaError as error:
