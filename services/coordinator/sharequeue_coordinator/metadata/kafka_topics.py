@@ -138,14 +138,9 @@ class KafkaTopics(TopicAdmin):
         self, topic: TopicRow, partitions: int, config: Mapping[str, str], reset: Sequence[str]
     ) -> dict[str, str]:
         """Change what Kafka has first. If the copy then fails, the next look has the rest. Raises: as `create`."""
-        own = changed_config(
-            TOPIC_CONFIGS,
-            _part(topic.config, own=True),
-            _part(config, own=True),
-            [each for each in reset if each in OWN],
-        )
-        theirs: dict[str, str | None] = {**_part(config, own=False)}
-        theirs |= dict.fromkeys(each for each in reset if each not in OWN)
+        reset_here = [*OWN.intersection(reset)]
+        own = changed_config(TOPIC_CONFIGS, _part(topic.config, own=True), _part(config, own=True), reset_here)
+        theirs = {**_part(config, own=False), **dict.fromkeys(set(reset) - OWN)}
         with asking():
             await self._check_names(topic.name, theirs)
             if theirs:
@@ -216,7 +211,7 @@ class KafkaTopics(TopicAdmin):
             fence = await self._metadata.lead()
             listed = {topic.id: topic for topic in topics}
             self._leaving &= listed.keys()
-            names = {topic.name: topic.id for topic in topics}
+            names = {topic.name for topic in topics}
             known = {**self._metadata.by_id}
             missing = known.keys() - listed.keys()
             again = {topic_id for topic_id in missing if known[topic_id].name in names}
