@@ -26,7 +26,7 @@ from sharequeue.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from sharequeue.protocol.messages.topics import Topic
-from sharequeue.repeats import DELETION, Every
+from sharequeue.repeats import Every
 from sharequeue.service.failed_looks import count_failed_look
 from sharequeue.service.settings import SettingsError
 from sharequeue_coordinator.metadata import store, topic_rules
@@ -192,7 +192,6 @@ class KafkaTopics(TopicAdmin):
             except (KafkaError, ApiError) as error:
                 count_failed_look("topics")
                 log.warning("the topics of Kafka cannot be read now", extra=fields(cause=str(error)))
-                await DELETION.pause()
 
     async def notice(self, names: Sequence[str]) -> None:
         """Ask Kafka for topics whose names are not known. Raises: ApiError."""
