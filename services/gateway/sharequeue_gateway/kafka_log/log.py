@@ -3,17 +3,16 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
 from sharequeue.protocol import capabilities
-from sharequeue.protocol.errors import StorageError, UnknownTopicOrPartition
+from sharequeue.protocol.errors import UnknownTopicOrPartition
 from sharequeue.protocol.types import TopicIdPartition
 from sharequeue.repeats import Every
-from sharequeue.service.failed_looks import count_failed_look
+from sharequeue.service.failed_looks import looking
 from sharequeue.service.kafka_health import ask_kafka
 from sharequeue.service.time_line import WENT_BACK
 from sharequeue_gateway.kafka_log import bounds_store
@@ -234,12 +233,12 @@ class KafkaRecordLog:
     async def _watch(self, interest: Interest) -> None:
         """Learn the logs that fetches wait for and memory does not know: those whose ends could not be read before."""
         async for _ in Every(WATCH_PAUSE_S):
-            with _looking("cannot read the log ends of watched partitions"):
+            with looking("log_ends", "cannot read the log ends of watched partitions"):
                 await self.learn_ends(list(interest()))
 
     async def _follow_read(self) -> None:
         async for _ in Every(FOLLOW_PAUSE_S):
-            with _looking("cannot follow the ends of the logs that groups read"):
+            with looking("log_ends", "cannot follow the ends of the logs that groups read"):
                 places = await self.database.query(bounds_store.read_places)
                 await self._follow_rows([place for place in places if self._sweeps(*place)])
 
@@ -257,13 +256,3 @@ class KafkaRecordLog:
         if place in self._removed:
             unfinished.update(self._removed[place].unfinished)
         self._removed[place] = removed._replace(unfinished=unfinished)
-
-
-@contextmanager
-def _looking(fault: str) -> Iterator[None]:
-    """Count and log a look at the ends of logs that fails."""
-    try:
-        yield
-    except StorageError as error:
-        count_failed_look("log_ends")
-        log.warning(fault, extra=fields(cause=error.detail))

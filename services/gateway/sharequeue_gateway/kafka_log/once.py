@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 from sharequeue import background
 from sharequeue.protocol.errors import StorageError
 from sharequeue.repeats import INTENT, Every, Tries
-from sharequeue.service.failed_looks import count_failed_look
+from sharequeue.service.failed_looks import looking
 from sharequeue_gateway.kafka_log import intent_store
 from sharequeue_gateway.kafka_log.faults import MISSING, append_error, storage_error
 from sharequeue_gateway.kafka_log.intents import Intent, Kind, Part
@@ -349,24 +349,19 @@ class AppendOnce:
     async def sweep(self, mine: Callable[[], bool]) -> None:
         """Settle the intents that others have left open. Never returns. `mine`: whether this gateway sweeps."""
         async for _ in Every(SWEEP_PAUSE_S):
-            if not mine():
-                continue
-            try:
-                for left in await self._database.query(intent_store.find_old, SWEPT_MS, SWEPT_AT_ONCE):
-                    if left.intent.subject not in self._running:
-                        await self._settle_left(left)
-            except StorageError as error:
-                count_failed_look("intents")
-                log.warning("cannot look for open appends to Kafka", extra=fields(cause=error.detail))
+            if mine():
+                with looking("intents", "cannot look for open appends to Kafka"):
+                    for left in await self._database.query(intent_store.find_old, SWEPT_MS, SWEPT_AT_ONCE):
+                        if left.intent.subject not in self._running:
+                            await self._settle_left(left)
 
     async def _settle_left(self, left: intent_store.OpenIntent) -> None:
         named = {"topic_id": left.intent.topic_id, "kind": left.intent.kind.name.lower(), "age_ms": left.age_ms}
-        try:
-            base_offsets = await self.settle(left.intent, 0)
-        except (KafkaError, StorageError) as fault:
-            count_failed_look("intents")
-            log.warning("an append to Kafka stays open", extra=fields(**named, cause=str(fault)))
-        else:
+        with looking("intents", "an append to Kafka stays open", **named):
+            try:
+                base_offsets = await self.settle(left.intent, 0)
+            except KafkaError as fault:
+                raise storage_error(fault) from fault
             log.info("settled an append to Kafka", extra=fields(**named, appended=base_offsets is not None))
 
     async def close(self) -> None:
