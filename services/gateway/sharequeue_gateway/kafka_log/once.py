@@ -23,7 +23,7 @@ from sharequeue_kafka.batches import read_batches
 from sharequeue_kafka.cluster import KafkaCluster, LogOffset, Place, sure
 from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
 from sharequeue_kafka.fetching import Fetching
-from sharequeue_kafka.transactions import TransactionalSlots, fence
+from sharequeue_kafka.transactions import Slot, TransactionalSlots, fence
 
 log = logging.getLogger(__name__)
 
@@ -134,13 +134,13 @@ class AppendOnce:
     async def _try(self, wanted: Wanted, alone: bool) -> Done | None:
         """Append once. Returns: None: try again, nothing was appended. Raises: as `append`; KafkaError: not begun."""
         slot = await self._slots.take()
-        topic_id = wanted.appends[0].topic_id
-        places = [Place(topic_id, append.partition) for append in wanted.appends]
-        ends = await self._ends(places)
+        appends = {Place(append.topic_id, append.partition): append for append in wanted.appends}
+        ends = await self._ends([*appends])
         parts = [
             Part(place.partition, ends[place].offset, ends[place].leader_epoch, len(append.tails))
-            for place, append in zip(places, wanted.appends, strict=True)
+            for place, append in appends.items()
         ]
+        topic_id = wanted.appends[0].topic_id
         intent = Intent(wanted.subject, str(uuid.uuid4()), *slot, topic_id, parts, wanted.kind, wanted.outcome)
         async with self._database.transaction(
             self._deadline_s, _UNWRITTEN.get(wanted.kind, "the append cannot begin")
@@ -152,36 +152,35 @@ class AppendOnce:
         if found is not None:
             return Done((), found)
         if not begun:
-            await self._settle_earlier(wanted)
+            earlier = await self._database.query(intent_store.find, wanted.subject)
+            if earlier is not None and earlier.age_ms >= GRACE_MS:
+                await self.settle(earlier.intent, self._deadline_s / 2, wanted)
             return None
-        records = {
-            place: new_records(append, intent.intent_id) for place, append in zip(places, wanted.appends, strict=True)
-        }
         try:
-            offsets = await self._slots.append(slot, records, alone=alone)
+            offsets = await self._transact(slot, intent.intent_id, appends, alone=alone)
         except KafkaError as fault:
             return await self._failed(intent, fault, wanted)
-        base_offsets = [offsets[place] for place in places]
-        await self._await_markers(places, intent.parts, base_offsets)
+        base_offsets = [offsets[place] for place in appends]
         return Done(base_offsets) if await self._end(intent, base_offsets) else None
 
-    async def _await_markers(self, places: Sequence[Place], parts: Sequence[Part], base_offsets: Sequence[int]) -> None:
-        """Wait until the end of the transaction is in each log: a broker that dies after it has confirmed a commit may
-        come back without that. Records of ours at the last stable offset have no end yet. If an open transaction of
-        another producer lies before them, nobody sees theirs, and nothing waits.
+    async def _transact(
+        self, slot: Slot, intent_id: str, appends: Mapping[Place, PartitionAppend], *, alone: bool = False
+    ) -> Mapping[Place, int]:
+        """Append in one transaction, and wait until its end is in each log: a broker that dies after it has confirmed a
+        commit may come back without that. Records of ours at the last stable offset have no end yet. If an open
+        transaction of another producer lies before them, nobody sees theirs, and nothing waits.
 
-        Raises: RequestTimedOut: the intent stays open.
+        Raises: KafkaError: as `TransactionalSlots.append`; RequestTimedOut: the intent stays open.
         """
+        records = {place: new_records(append, intent_id) for place, append in appends.items()}
+        offsets = await self._slots.append(slot, records, alone=alone)
+        ours = {place: range(offset, offset + len(records[place])) for place, offset in offsets.items()}
         tries = Tries(INTENT, self._deadline_s / 2)
-        ours = [
-            (place, range(base, base + part.records))
-            for place, base, part in zip(places, base_offsets, parts, strict=True)
-        ]
         try:
             while True:
-                stable = await self._ends(places, committed=True)
-                if not any(stable[place].offset in offsets for place, offsets in ours):
-                    return
+                stable = await self._ends([*ours], committed=True)
+                if not any(stable[place].offset in offsets_of for place, offsets_of in ours.items()):
+                    return offsets
                 if not await tries.pause():
                     raise RequestTimedOut(
                         "Kafka has confirmed the append, and its end is not in the log yet: repeat it"
@@ -203,11 +202,6 @@ class AppendOnce:
         except (KafkaError, ApiError):
             raise append_error(fault) from fault
         return None if base_offsets is None else Done(base_offsets)
-
-    async def _settle_earlier(self, wanted: Wanted) -> None:
-        found = await self._database.query(intent_store.find, wanted.subject)
-        if found is not None and found.age_ms >= GRACE_MS:
-            await self.settle(found.intent, self._deadline_s / 2, wanted)
 
     async def settle(self, intent: Intent, patience_s: float, wanted: Wanted | None = None) -> Sequence[int] | None:
         """Fence the producer of an intent, find out whether it has appended, and write the outcome.
@@ -242,18 +236,15 @@ class AppendOnce:
         moved = intent._replace(transactional_id=slot.transactional_id, producer_id=slot.producer_id, epoch=slot.epoch)
         if not await self._database.query(intent_store.move, intent, moved):
             return None
-        lacking = [
-            (Place(intent.topic_id, part.partition), part, append)
-            for part, append, offset in zip(intent.parts, wanted.appends, found, strict=True)
+        lacking = {
+            Place(append.topic_id, append.partition): append
+            for append, offset in zip(wanted.appends, found, strict=True)
             if offset is None
-        ]
-        places = [place for place, _, _ in lacking]
-        records = {place: new_records(append, intent.intent_id) for place, _, append in lacking}
+        }
         try:
-            appended = await self._slots.append(slot, records)
+            appended = await self._transact(slot, intent.intent_id, lacking)
         except KafkaError as fault:
             raise append_error(fault) from fault
-        await self._await_markers(places, [part for _, part, _ in lacking], [appended[place] for place in places])
         base_offsets = [
             appended[Place(intent.topic_id, part.partition)] if offset is None else offset
             for part, offset in zip(intent.parts, found, strict=True)
