@@ -21,7 +21,7 @@ from sharequeue_http.forms.errors import ApiError, RequestTimedOut
 from sharequeue_http.log import fields
 from sharequeue_kafka.batches import read_batches
 from sharequeue_kafka.cluster import KafkaCluster, LogOffset, Place, sure
-from sharequeue_kafka.errors import OFFSET_OUT_OF_RANGE, KafkaError
+from sharequeue_kafka.errors import KafkaError
 from sharequeue_kafka.fetching import Fetching
 from sharequeue_kafka.transactions import Slot, TransactionalSlots, fence
 
@@ -289,11 +289,11 @@ class AppendOnce:
                         "a transaction of another producer is open in the topic: whether the records of an earlier try"
                         " are there is known when it has ended"
                     )
+            starts = await self._ends(places, "earliest")
             found = [
-                await self._find(place, part, ends[place].offset, intent.intent_id.encode())
+                await self._find(place, part, starts[place].offset, ends[place].offset, intent.intent_id.encode())
                 for place, part in zip(places, intent.parts, strict=True)
             ]
-            starts = await self._ends(places, "earliest")
         except KafkaError as fault:
             if fault.name in MISSING:
                 return None
@@ -307,32 +307,22 @@ class AppendOnce:
             for offset, part, gone in zip(found, intent.parts, removed, strict=True)
         ]
 
-    async def _find(self, place: Place, part: Part, end: int, intent_id: bytes) -> int | None:
-        """The first committed record that names an intent, below `end`. It may lie before the noted end if the log was
-        cut after that, in a later leader epoch."""
+    async def _find(self, place: Place, part: Part, start: int, end: int, intent_id: bytes) -> int | None:
+        """The first committed record that names an intent, in a log from `start` to `end`. It may lie before the noted
+        end if the log was cut after that, in a later leader epoch."""
         offset = part.end
         if part.leader_epoch >= 0:
             epoch, cut_at = await self._cluster.end_of_epoch(place, part.leader_epoch)
             offset = min(offset, cut_at) if epoch >= 0 else offset
-        while offset < end:
-            try:
-                fetched = await self._fetching.fetch(place, offset, LOOK_BYTES, True)
-            except KafkaError as fault:
-                if fault.code != OFFSET_OUT_OF_RANGE:
-                    raise
-                start = (await self._ends([place], "earliest"))[place].offset
-                if start <= offset:
-                    raise
-                offset = start
-                continue
-            begin = offset
+        looked_at, offset = -1, max(offset, start)
+        while looked_at < offset < end:
+            looked_at = offset
+            fetched = await self._fetching.fetch(place, offset, LOOK_BYTES, True)
             for batch in read_batches(fetched.batches, fetched.aborted):
                 offset = batch.last_offset + 1
                 for record in batch.records:
                     if (APPEND_HEADER, intent_id) in record.headers:
                         return record.offset
-            if offset <= begin:
-                break
         return None
 
     # Loops
