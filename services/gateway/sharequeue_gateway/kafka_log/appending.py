@@ -31,22 +31,6 @@ async def keep_keyed(connection: Connection, intent: Intent, base_offsets: Seque
     await keep_answer(connection, kept, base_offsets)
 
 
-async def _answer_of(connection: Connection, key: IdempotencyKey) -> AppendResult | None:
-    """As `locked_append.answer_of`. Raises: ApiError: nobody knows whether an earlier try has appended."""
-    found = await answer_of(connection, key)
-    return None if found is None else _known(found)
-
-
-def _known(result: AppendResult) -> AppendResult:
-    if not result.base_offsets:
-        raise ApiError(
-            "it is unknown whether an earlier try with this Idempotency-Key appended its records: the log now begins"
-            " behind the place where they would be, so its retention may have removed them. Find out from those who read"
-            " the topic; if the records are missing, send them with a new key"
-        )
-    return result
-
-
 class KafkaAppends:
     """The `Appends` of Kafka. `sent`: as in IdempotentProducer."""
 
@@ -88,13 +72,17 @@ class KafkaAppends:
     async def _keyed(self, appends: Sequence[PartitionAppend], key: IdempotencyKey) -> AppendResult:
         answer = key.answer(far_offsets(len(appends)))
         outcome = msgspec.json.encode((*key[:5], answer, key.lasting))
-        wanted = Wanted(lock_of(key), appends, Kind.KEYED, outcome, partial(_answer_of, key=key))
+        wanted = Wanted(lock_of(key), appends, Kind.KEYED, outcome, partial(answer_of, key=key))
         done = await self._once.append(wanted)
-        if done.found is not None:
-            first: AppendResult = done.found
-            return first
-        _known(AppendResult(done.base_offsets, None))
-        return AppendResult(done.base_offsets, key.answer(done.base_offsets))
+        first: AppendResult | None = done.found
+        base_offsets = done.base_offsets if first is None else first.base_offsets
+        if not base_offsets:
+            raise ApiError(
+                "it is unknown whether an earlier try with this Idempotency-Key appended its records: the log now begins"
+                " behind the place where they would be, so its retention may have removed them. Find out from those who"
+                " read the topic; if the records are missing, send them with a new key"
+            )
+        return first or AppendResult(base_offsets, key.answer(base_offsets))
 
     async def close(self) -> None:
         await self._producer.close()
