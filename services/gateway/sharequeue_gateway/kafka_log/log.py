@@ -94,6 +94,7 @@ class KafkaRecordLog:
         )
         self.readers: Final = KafkaReaders(database.query, self._follow_rows)
         self.read_cached = self.reads.read_cached
+        self.known_log_start = cache.log_start_offset
         self._removed: dict[TopicIdPartition, Removed] = {}
         """The log starts that moved since the last `apply_retention`."""
         finish = {Kind.KEYED: keep_keyed, Kind.LETTERS: note_letters, Kind.REDRIVEN: note_letters}
@@ -132,7 +133,7 @@ class KafkaRecordLog:
         return {partition: offsets for (_, partition), offsets in read.items()}
 
     async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
-        await self.reads.read_ends([place for place in places if not self.reads.knows(place)])
+        await self.reads.read_ends([place for place in places if not self.reads.cache.knows_ends(place)])
 
     async def look(self, places: Iterable[TopicIdPartition]) -> None:
         """Learn the ends of partitions, with every append before this call. Calls of one moment share requests."""
@@ -147,10 +148,6 @@ class KafkaRecordLog:
         self._look = None
         places, self._to_look_at = list(self._to_look_at), set()
         await self.reads.read_ends(places)
-
-    def known_log_start(self, place: TopicIdPartition) -> int:
-        known = self.reads.cache.partition(place)
-        return -1 if known is None else known.log_start_offset
 
     def hear_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
         if self.reads.cache.log_end_offset((topic_id, partition)) >= 0:  # known, but this does not count as a read

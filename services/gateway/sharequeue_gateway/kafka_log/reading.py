@@ -77,10 +77,6 @@ class KafkaReads:
 
     # Ends
 
-    def knows(self, place: TopicIdPartition) -> bool:
-        known = self.cache.partition(place)
-        return known is not None and known.known and known.log_start_offset >= 0
-
     def learn(self, place: TopicIdPartition, start: int, end: int, stable: int) -> None:
         """Keep the bounds of a log, follow it from now on, and report a change. −1: unknown.
 
@@ -204,12 +200,12 @@ class KafkaReads:
     ) -> ReadResult[RecordBatch]:
         """See RecordLog.read. `keep`: put the batches into memory."""
         kept = _committed(place) if committed else place
-        if not self.knows(kept):
+        if not self.cache.knows_ends(kept):
             await self.read_ends([place])
         cached = self.read_cached(*place, offset, max_bytes, max_records, committed)
         if cached is not None:
             return cached
-        if not self.knows(kept):  # the topic is gone
+        if not self.cache.knows_ends(kept):  # the topic is gone
             return ReadResult((), 0, 0, 0)
         batches = await self._fetched(place, kept, offset, max_bytes, keep)
         known, bounds = self.cache.partition(kept), self.cache.partition(place)

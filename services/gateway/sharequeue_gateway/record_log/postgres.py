@@ -101,6 +101,7 @@ class PostgresRecordLog:
         self.compaction = Compaction(database, self._cache)
         self.committed_reads = CommittedReads(database.query, self._known)
         self.read_cached = self._cache.read_cached
+        self.known_log_start = self._cache.log_start_offset
         self._room = ReadRoom(reading_bytes)
         self._looking = asyncio.Lock()
         self._to_look_at: set[TopicIdPartition] = set()
@@ -125,7 +126,7 @@ class PostgresRecordLog:
     ) -> ReadResult[RecordBatch]:
         place = (topic_id, partition)
         end = offset
-        if not self._knows_ends(place):
+        if not self._cache.knows_ends(place):
             end = (await self._read_ends([place]))[place].log_end_offset
             cached = self.read_cached(topic_id, partition, offset, max_bytes, max_records, committed)
             if cached is not None:
@@ -145,16 +146,12 @@ class PostgresRecordLog:
     ) -> ReadResult[RecordBatch | PackedBatch]:
         # a reader of the log reads each batch once, so each page of a read_committed one asks for outcomes
         place = (topic_id, partition)
-        end = offset if self._knows_ends(place) else (await self._read_ends([place]))[place].log_end_offset
+        end = offset if self._cache.knows_ends(place) else (await self._read_ends([place]))[place].log_end_offset
         compressed = ahead_of(max_bytes)
         batches: list[RecordBatch | PackedBatch] = await self._read(
             compressed, store.read_packed, *place, offset, compressed, max_bytes, max_records
         )
         return await self._result(place, offset, end, batches, max_bytes, max_records, committed)
-
-    def _knows_ends(self, place: TopicIdPartition) -> bool:
-        known = self._cache.partition(place)
-        return known is not None and known.known and known.log_start_offset >= 0
 
     async def _read(self, ahead: int, read: Callable[..., Awaitable[list[Any]]], *arguments: Any) -> list[Any]:
         """Read batches from the database, when there is room for them."""
@@ -226,13 +223,9 @@ class PostgresRecordLog:
         )
 
     async def learn_ends(self, places: Sequence[TopicIdPartition]) -> None:
-        unknown = [place for place in places if not self._knows_ends(place)]
+        unknown = [place for place in places if not self._cache.knows_ends(place)]
         if unknown:
             await self._read_ends(unknown)
-
-    def known_log_start(self, place: TopicIdPartition) -> int:
-        known = self._cache.partition(place)
-        return -1 if known is None else known.log_start_offset
 
     def hear_of(self, topic_id: str, partition: int, log_end_offset: int) -> None:
         if self._cache.partition((topic_id, partition)) is not None:

@@ -45,10 +45,6 @@ class CachedPartition:
     """Whether the partition was used since the last `forget_unused`."""
 
     @property
-    def known(self) -> bool:
-        return self.log_end_offset >= 0
-
-    @property
     def settled(self) -> bool:
         """Return whether `stable_offset` is the last stable offset of the whole known log."""
         return self.judged_offset >= self.log_end_offset >= 0
@@ -85,6 +81,16 @@ class BatchCache:
         if known is not None:
             known.used = True
         return known
+
+    def knows_ends(self, place: TopicIdPartition) -> bool:
+        """Return whether the log start and the log end are known."""
+        known = self.partition(place)
+        return known is not None and known.log_end_offset >= 0 and known.log_start_offset >= 0
+
+    def log_start_offset(self, place: TopicIdPartition) -> int:
+        """The known log start; -1 if it is unknown."""
+        known = self.partition(place)
+        return -1 if known is None else known.log_start_offset
 
     def log_end_offset(self, place: TopicIdPartition) -> int:
         """The known end; -1 if it is unknown. Unlike `partition`, this does not count as a use of the partition."""
