@@ -31,16 +31,13 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 def batch_of(read: ReadBatch, value_format: str, max_depth: int) -> RecordBatch:
     """Make a batch of memory of one that was read. Offsets without a record (compacted, aborted, markers) are gaps."""
-    records = read.records
-    if not records:
-        return RecordBatch.encode_sparse(read.first_offset, read.last_offset, array("Q"), [], 0)
+    first_offset, last_offset, _, records = read
     tails = tails_of(records, value_format, max_depth)
-    newest = max(record.timestamp_ms for record in records)
-    first, last = records[0].offset, records[-1].offset
-    if first == read.first_offset and last == read.last_offset and last - first + 1 == len(records):
-        return RecordBatch.encode(first, tails, newest)
+    newest = max([record.timestamp_ms for record in records], default=0)
+    if len(records) == last_offset - first_offset + 1:
+        return RecordBatch.encode(first_offset, tails, newest)
     offsets = array("Q", [record.offset for record in records])
-    return RecordBatch.encode_sparse(read.first_offset, read.last_offset, offsets, tails, newest)
+    return RecordBatch.encode_sparse(first_offset, last_offset, offsets, tails, newest)
 
 
 def tails_of(records: Sequence[KafkaRecord], value_format: str, max_depth: int) -> list[bytes]:
