@@ -33,20 +33,16 @@ async def note(connection: Any, ends: Ends) -> list[tuple[str, Removed]]:
         known = await store.bounds(connection, changed)
         for place in changed:
             (topic_id, partition), (start, end), before = place, ends[place], known[place].log_start_offset
-            if start <= before:
-                continue
-            unfinished = await readers_store.count_removed(connection, topic_id, partition, before, start)
-            await dead_letter_sources.leave(connection, topic_id, {partition: start})
-            moved.append((topic_id, Removed(partition, start, end, unfinished)))
+            if start > before:
+                unfinished = await readers_store.count_removed(connection, topic_id, partition, before, start)
+                await dead_letter_sources.leave(connection, topic_id, {partition: start})
+                moved.append((topic_id, Removed(partition, start, end, unfinished)))
         await connection.execute(
             """UPDATE log.partitions p SET log_start_offset = greatest(p.log_start_offset, t.log_start),
                  end_floor = greatest(p.end_floor, t.log_end)
                FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[]) AS t(topic_id, partition, log_start, log_end)
                WHERE p.topic_id = t.topic_id AND p.partition = t.partition""",
-            [topic_id for topic_id, _ in changed],
-            [partition for _, partition in changed],
-            [ends[place][0] for place in changed],
-            [ends[place][1] for place in changed],
+            *store.columns_of([(*place, *ends[place]) for place in changed], 4),
         )
     return moved
 
@@ -59,10 +55,9 @@ async def read_places(connection: Any) -> list[TopicIdPartition]:
 
 async def floors_of(connection: Any, place: TopicIdPartition) -> list[tuple[str, int]]:
     """Return the groups that read a partition, each with what it has finished."""
-    rows = await connection.fetch(
-        "SELECT group_id, floor FROM log.readers WHERE topic_id = $1 AND partition = $2", *place
+    return await store.fetch(
+        connection, "SELECT group_id, floor FROM log.readers WHERE topic_id = $1 AND partition = $2", *place
     )
-    return [(row[0], row[1]) for row in rows]
 
 
 class KafkaReaders(Readers):
