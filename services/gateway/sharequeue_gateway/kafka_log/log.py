@@ -19,10 +19,10 @@ from sharequeue_gateway.kafka_log import bounds_store
 from sharequeue_gateway.kafka_log.appending import KafkaAppends, keep_keyed
 from sharequeue_gateway.kafka_log.bounds_store import KafkaReaders
 from sharequeue_gateway.kafka_log.dead_letters import KafkaDeadLetters, note_letters
-from sharequeue_gateway.kafka_log.faults import storage_error
+from sharequeue_gateway.kafka_log.faults import MISSING, storage_error
 from sharequeue_gateway.kafka_log.intents import Kind
 from sharequeue_gateway.kafka_log.once import AppendOnce
-from sharequeue_gateway.kafka_log.reading import ENDS_AT_ONCE, GONE, NO_OFFSETS, KafkaReads
+from sharequeue_gateway.kafka_log.reading import ENDS_AT_ONCE, NO_OFFSETS, KafkaReads
 from sharequeue_gateway.kafka_log.truncations import Restart
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.log import (
@@ -37,7 +37,6 @@ from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import purging, trimming
 from sharequeue_gateway.record_log.retention_rule import RetentionRule
-from sharequeue_gateway.record_log.stored_batch import PackedBatch
 from sharequeue_gateway.record_log.transactions.open_store import OpenNow
 from sharequeue_http.forms.errors import in_parts
 from sharequeue_http.log import fields
@@ -93,6 +92,7 @@ class KafkaRecordLog:
             cluster, cache, listener, values, restart=restart, reading_bytes=reading_bytes, max_depth=max_depth
         )
         self.readers: Final = KafkaReaders(database.query, self._follow_rows)
+        self.read = self.reads.read
         self.read_cached = self.reads.read_cached
         self.known_log_start = cache.log_start_offset
         self._removed: dict[TopicIdPartition, Removed] = {}
@@ -111,20 +111,14 @@ class KafkaRecordLog:
 
     # Reads
 
-    async def read(
-        self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int, committed: bool = False
-    ) -> ReadResult[RecordBatch]:
-        return await self.reads.read((topic_id, partition), offset, max_bytes, max_records, committed)
-
     async def read_deleted(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> Sequence[RecordBatch]:
         """Read nothing: Kafka keeps no record below its log start."""
         return ()
 
     async def read_packed(
         self, topic_id: str, partition: int, offset: int, max_bytes: int, max_records: int, committed: bool = False
-    ) -> ReadResult[RecordBatch | PackedBatch]:
-        read = await self.reads.read((topic_id, partition), offset, max_bytes, max_records, committed, keep=False)
-        return ReadResult(list(read.batches), read.log_start_offset, read.log_end_offset, read.end_offset)
+    ) -> ReadResult[Any]:
+        return await self.reads.read(topic_id, partition, offset, max_bytes, max_records, committed, keep=False)
 
     # Ends
 
@@ -174,7 +168,7 @@ class KafkaRecordLog:
             except KafkaError as fault:
                 if fault.code == OFFSET_OUT_OF_RANGE:
                     raise OffsetOutOfRange(f"an offset is behind the log end: {fault.message}", 0) from fault
-                if fault.name in GONE:
+                if fault.name in MISSING:
                     raise UnknownTopicOrPartition("the topic was deleted") from fault
                 raise storage_error(fault) from fault
             await self.reads.read_ends(places)
@@ -242,14 +236,10 @@ class KafkaRecordLog:
     async def _follow_rows(self, places: Sequence[TopicIdPartition]) -> None:
         """Have the rows of partitions follow Kafka, and note what its retention removed."""
         for first in range(0, len(places), ENDS_AT_ONCE):
-            asked = await self.reads.ask(places[first : first + ENDS_AT_ONCE])
+            asked = await self.reads.read_ends(places[first : first + ENDS_AT_ONCE], learn=False)
             ends = {place: (start, end) for place, (start, _, end) in asked.items() if asked[place] is not NO_OFFSETS}
             for topic_id, removed in await self.database.query(bounds_store.note, ends):
-                self._note(topic_id, removed)
-
-    def _note(self, topic_id: str, removed: Removed) -> None:
-        place = (topic_id, removed.partition)
-        unfinished = Counter(removed.unfinished)
-        if place in self._removed:
-            unfinished.update(self._removed[place].unfinished)
-        self._removed[place] = removed._replace(unfinished=unfinished)
+                place = (topic_id, removed.partition)
+                before = self._removed.get(place, removed._replace(unfinished={}))
+                unfinished = Counter(before.unfinished) + Counter(removed.unfinished)
+                self._removed[place] = removed._replace(unfinished=unfinished)

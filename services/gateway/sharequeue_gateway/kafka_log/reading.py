@@ -21,7 +21,7 @@ from typing import Final
 from msgspec import structs
 
 from sharequeue.protocol.types import TopicIdPartition
-from sharequeue_gateway.kafka_log.faults import storage_error
+from sharequeue_gateway.kafka_log.faults import MISSING, storage_error
 from sharequeue_gateway.kafka_log.read_values import JSON, batch_of, reads_as_sent
 from sharequeue_gateway.kafka_log.truncations import Last, Restart, Truncations
 from sharequeue_gateway.record_log.log import LogListener, Offsets, PartitionAppend, ReadResult, below_log_start
@@ -35,7 +35,6 @@ from sharequeue_kafka.fetching import FetchedPart, Fetching
 from sharequeue_kafka.following import Following
 from sharequeue_kafka.producing import Appended, Heard
 
-GONE: Final = ("UNKNOWN_TOPIC_ID", "UNKNOWN_TOPIC_OR_PARTITION")
 NO_OFFSETS: Final = Offsets(0, 0, 0)
 ENDS_AT_ONCE: Final = 1000
 
@@ -131,16 +130,12 @@ class KafkaReads:
                         self.cache.add(place, batch)
         self.learn(place, part.log_start, part.high_watermark, part.last_stable)
 
-    async def read_ends(self, places: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, Offsets]:
-        """As `ask`, and learn the bounds; if some are not known, those of the others."""
-        return await self.ask(places, self.learn)
-
-    async def ask(
-        self, places: Sequence[TopicIdPartition], learn: Callable[..., None] = lambda *_: None
+    async def read_ends(
+        self, places: Sequence[TopicIdPartition], *, learn: bool = True
     ) -> dict[TopicIdPartition, Offsets]:
-        """Ask for the bounds of logs; those of a topic that is gone are NO_OFFSETS. Raises: StorageError.
+        """Ask for the bounds of logs, and learn those that are known; of a topic that is gone they are NO_OFFSETS.
 
-        `learn`: receives the bounds of each log that answers, as `learn` of this class does.
+        Raises: StorageError: some are not known.
         """
         found: dict[TopicIdPartition, Offsets] = {}
         for first in range(0, len(places), ENDS_AT_ONCE):
@@ -155,11 +150,12 @@ class KafkaReads:
                 start, stable, end = starts[place], stables[place], ends[place]
                 if isinstance(start, LogOffset) and isinstance(stable, LogOffset) and isinstance(end, LogOffset):
                     found[place] = Offsets(start.offset, stable.offset, end.offset)
-                    learn(place, start.offset, end.offset, stable.offset)
+                    if learn:
+                        self.learn(place, start.offset, end.offset, stable.offset)
                     continue
                 found[place] = NO_OFFSETS
                 errors = [each for each in (start, stable, end) if isinstance(each, KafkaError)]
-                fault = fault if errors[0].name in GONE else fault or errors[0]
+                fault = fault if errors[0].name in MISSING else fault or errors[0]
             if fault is not None:
                 raise storage_error(fault) from fault
         return found
@@ -190,15 +186,17 @@ class KafkaReads:
 
     async def read(
         self,
-        place: TopicIdPartition,
+        topic_id: str,
+        partition: int,
         offset: int,
         max_bytes: int,
         max_records: int,
-        committed: bool,
+        committed: bool = False,
         *,
         keep: bool = True,
     ) -> ReadResult[RecordBatch]:
         """See RecordLog.read. `keep`: put the batches into memory."""
+        place = (topic_id, partition)
         kept = _committed(place) if committed else place
         if not self.cache.knows_ends(kept):
             await self.read_ends([place])
