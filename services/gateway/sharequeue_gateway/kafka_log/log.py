@@ -187,8 +187,8 @@ class KafkaRecordLog:
         self, topic_id: str, partitions: Sequence[int], rule: RetentionRule, now_ms: int
     ) -> list[Removed]:
         """Return the log starts that Kafka's retention, or anybody else, has moved since the last call."""
-        found = [self._removed.pop((topic_id, partition), None) for partition in partitions]
-        return [each for each in found if each is not None]
+        places = [(topic_id, partition) for partition in partitions]
+        return [self._removed.pop(place) for place in places if place in self._removed]
 
     # Repairs
 
