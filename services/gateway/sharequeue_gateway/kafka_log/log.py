@@ -86,7 +86,6 @@ class KafkaRecordLog:
         self.database: Final = database
         self.stores: Final = {"kafka": partial(ask_kafka, cluster)}
         self._cluster = cluster
-        self._listener = listener
         self._sweeps = sweeps
         self.reads: Final = KafkaReads(
             cluster, cache, listener, values, restart=restart, reading_bytes=reading_bytes, max_depth=max_depth

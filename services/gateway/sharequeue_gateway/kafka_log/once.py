@@ -5,6 +5,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
+from weakref import WeakValueDictionary
 
 from sharequeue import background
 from sharequeue.protocol.errors import StorageError
@@ -91,8 +92,8 @@ class AppendOnce:
         ids = [f"sharequeue-{name}-{number}" for number in range(SLOTS)]
         self._slots = TransactionalSlots(cluster, ids, timeout_ms=int(deadline_s * 1000))
         self._fetching = Fetching(cluster)
-        self._running: dict[int, asyncio.Event] = {}
-        """The subjects that this gateway works at."""
+        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        """Held while this gateway works at a subject."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def append(self, wanted: Wanted) -> Done:
@@ -113,18 +114,13 @@ class AppendOnce:
 
     async def _append(self, wanted: Wanted) -> Done:
         tries, alone = Tries(INTENT, self._deadline_s), False
+        turn = self._turns.setdefault(wanted.subject, asyncio.Lock())
         while True:
-            if (other := self._running.get(wanted.subject)) is not None:
-                await other.wait()
-                continue
-            ended = self._running[wanted.subject] = asyncio.Event()
             try:
-                done = await self._try(wanted, alone)
+                async with turn:
+                    done = await self._try(wanted, alone)
             except KafkaError as fault:  # before anything has begun, or while an earlier intent is settled
                 raise storage_error(fault) from fault
-            finally:
-                del self._running[wanted.subject]
-                ended.set()
             if done is not None:
                 return done
             alone = True
@@ -333,7 +329,8 @@ class AppendOnce:
             if mine():
                 with looking("intents", "cannot look for open appends to Kafka"):
                     for left in await self._database.query(intent_store.find_old, SWEPT_MS, SWEPT_AT_ONCE):
-                        if left.intent.subject not in self._running:
+                        turn = self._turns.get(left.intent.subject)
+                        if turn is None or not turn.locked():
                             await self._settle_left(left)
 
     async def _settle_left(self, left: intent_store.OpenIntent) -> None:

@@ -26,7 +26,6 @@ _NO_KEY: Final = b',"key":null'
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_all: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
-Headers = Sequence[tuple[str, bytes | None]]
 
 
 def batch_of(read: ReadBatch, value_format: str, max_depth: int) -> RecordBatch:
@@ -102,7 +101,7 @@ def _key(key: bytes) -> bytes:
     return b',"key_base64":"%b"' % base64.b64encode(key) if text is None else b',"key":' + _encode(text)
 
 
-def _headers(headers: Headers) -> bytes:
+def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     """The members `headers` and `headers_base64` of a record."""
     values: dict[str, list[bytes | None]] = {}
     for name, value in headers:
