@@ -25,14 +25,7 @@ from sharequeue_gateway.kafka_log.once import AppendOnce
 from sharequeue_gateway.kafka_log.reading import ENDS_AT_ONCE, NO_OFFSETS, KafkaReads
 from sharequeue_gateway.kafka_log.truncations import Restart
 from sharequeue_gateway.record_log.database import LogDatabase
-from sharequeue_gateway.record_log.log import (
-    MOST_PARTITIONS,
-    LogListener,
-    OffsetOutOfRange,
-    Offsets,
-    ReadResult,
-    Removed,
-)
+from sharequeue_gateway.record_log.log import LogListener, OffsetOutOfRange, Offsets, ReadResult, Removed
 from sharequeue_gateway.record_log.reading.cache import BatchCache
 from sharequeue_gateway.record_log.record_batch import RecordBatch
 from sharequeue_gateway.record_log.removing import purging, trimming
@@ -176,11 +169,9 @@ class KafkaRecordLog:
 
     async def delete_topic(self, topic_id: str, partitions: int) -> None:
         """Remove what PostgreSQL has of a topic that is deleted in Kafka."""
-        for first in range(0, partitions, MOST_PARTITIONS):
-            part = range(first, min(first + MOST_PARTITIONS, partitions))
-            await self.database.query(trimming.delete_partitions, topic_id, part)
-            for partition in part:
-                self.reads.forget((topic_id, partition))
+        await trimming.delete_topic(self.database.query, topic_id, partitions)
+        for partition in range(partitions):
+            self.reads.forget((topic_id, partition))
 
     async def apply_retention(
         self, topic_id: str, partitions: Sequence[int], rule: RetentionRule, now_ms: int

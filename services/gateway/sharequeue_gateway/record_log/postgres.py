@@ -19,15 +19,7 @@ from sharequeue_gateway.record_log.appending import Appender
 from sharequeue_gateway.record_log.database import LogDatabase
 from sharequeue_gateway.record_log.dead_letters.dead_letter_log import DeadLetterLog
 from sharequeue_gateway.record_log.locked_append import LockedAppend
-from sharequeue_gateway.record_log.log import (
-    MOST_PARTITIONS,
-    Batch,
-    LogListener,
-    Offsets,
-    ReadResult,
-    Removed,
-    below_log_start,
-)
+from sharequeue_gateway.record_log.log import Batch, LogListener, Offsets, ReadResult, Removed, below_log_start
 from sharequeue_gateway.record_log.reading.cache import BatchCache, KnownLog
 from sharequeue_gateway.record_log.reading.committed_reads import CommittedReads
 from sharequeue_gateway.record_log.reading.read_room import ReadRoom, ahead_of, within
@@ -267,11 +259,9 @@ class PostgresRecordLog:
             self._listener.changed(topic_id, partition, log_start_offset, log_end_offset)
 
     async def delete_topic(self, topic_id: str, partitions: int) -> None:
-        for first in range(0, partitions, MOST_PARTITIONS):
-            part = range(first, min(first + MOST_PARTITIONS, partitions))
-            await self.database.query(trimming.delete_partitions, topic_id, part)
-            for partition in part:
-                self._cache.drop((topic_id, partition))
+        await trimming.delete_topic(self.database.query, topic_id, partitions)
+        for partition in range(partitions):
+            self._cache.drop((topic_id, partition))
 
     async def apply_retention(
         self, topic_id: str, partitions: Sequence[int], rule: RetentionRule, now_ms: int

@@ -1,12 +1,13 @@
-"""Moves log starts and deletes partitions, one function per transaction. The purge removes rows later: see
-`purging`."""
+"""Moves log starts and deletes partitions, one function per transaction, and topics in several of these. The purge
+removes rows later: see `purging`."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from sharequeue_gateway.record_log import store, time_lines
 from sharequeue_gateway.record_log.dead_letters import dead_letter_sources
-from sharequeue_gateway.record_log.log import OffsetOutOfRange, Removed
+from sharequeue_gateway.record_log.log import MOST_PARTITIONS, OffsetOutOfRange, Removed
+from sharequeue_gateway.record_log.store import Query
 
 
 async def delete_records(connection: Any, topic_id: str, before: Sequence[tuple[int, int]]) -> list[Removed]:
@@ -29,6 +30,12 @@ async def delete_records(connection: Any, topic_id: str, before: Sequence[tuple[
         await store.raise_log_starts(connection, topic_id, [each[:3] for each in trimmed])
         await dead_letter_sources.leave(connection, topic_id, {each[0]: each[1] for each in trimmed})
     return trimmed
+
+
+async def delete_topic(query: Query, topic_id: str, partitions: int) -> None:
+    """Mark the partitions of a topic as deleted, in transactions that lock at most MOST_PARTITIONS of them."""
+    for first in range(0, partitions, MOST_PARTITIONS):
+        await query(delete_partitions, topic_id, range(first, min(first + MOST_PARTITIONS, partitions)))
 
 
 async def delete_partitions(connection: Any, topic_id: str, part: range) -> None:
