@@ -167,7 +167,7 @@ def test_a_log_start_that_moves_is_followed_and_what_it_removed_is_counted_once(
                 assert refused.value.log_start_offset == 5
                 assert each.known_log_start(place) == 5
                 assert values(await each.read(*place, 5, *LIMITS), 5) == [(5, 5)]
-            (removed,) = await log.apply_retention(place.topic_id, [0], rule, 0)
+            (removed,) = await log.apply_retention(place.topic_id, [], rule, 0)  # although another gateway sweeps it
             assert (removed.log_start_offset, removed.unfinished) == (5, {"group": 3})
             await other.readers.find("group", [place])
             assert await log.apply_retention(place.topic_id, [0], rule, 0) == []

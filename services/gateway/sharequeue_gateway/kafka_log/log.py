@@ -176,9 +176,9 @@ class KafkaRecordLog:
     async def apply_retention(
         self, topic_id: str, partitions: Sequence[int], rule: RetentionRule, now_ms: int
     ) -> list[Removed]:
-        """Return the log starts that Kafka's retention, or anybody else, has moved since the last call."""
-        places = [(topic_id, partition) for partition in partitions]
-        return [self._removed.pop(place) for place in places if place in self._removed]
+        """Return the log starts that Kafka's retention, or anybody else, has moved since the last call, if this gateway
+        has noted them in PostgreSQL: those of other partitions, too."""
+        return [self._removed.pop(place) for place in [*self._removed] if place[0] == topic_id]
 
     # Repairs
 
