@@ -4,7 +4,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from sharequeue import background
@@ -21,7 +21,7 @@ from sharequeue_gateway.record_log.store import Connection
 from sharequeue_http.forms.errors import ApiError, RequestTimedOut
 from sharequeue_http.log import fields
 from sharequeue_kafka.batches import read_batches
-from sharequeue_kafka.cluster import KafkaCluster, LogOffset, Place, sure
+from sharequeue_kafka.cluster import KafkaCluster, Place, sure
 from sharequeue_kafka.errors import KafkaError
 from sharequeue_kafka.fetching import Fetching
 from sharequeue_kafka.transactions import Slot, TransactionalSlots, fence
@@ -131,7 +131,7 @@ class AppendOnce:
         """Append once. Returns: None: try again, nothing was appended. Raises: as `append`; KafkaError: not begun."""
         slot = await self._slots.take()
         appends = {Place(append.topic_id, append.partition): append for append in wanted.appends}
-        ends = await self._ends([*appends])
+        ends = sure(await self._cluster.list_offsets([*appends], "latest"))
         parts = [
             Part(place.partition, ends[place].offset, ends[place].leader_epoch, len(append.tails))
             for place, append in appends.items()
@@ -171,20 +171,14 @@ class AppendOnce:
         records = {place: new_records(append, intent_id) for place, append in appends.items()}
         offsets = await self._slots.append(slot, records, alone=alone)
         ours = {place: range(offset, offset + len(records[place])) for place, offset in offsets.items()}
-        tries = Tries(INTENT, self._deadline_s / 2)
         try:
-            while True:
-                stable = await self._ends([*ours], committed=True)
-                if not any(stable[place].offset in offsets_of for place, offsets_of in ours.items()):
-                    return offsets
-                if not await tries.pause():
-                    raise RequestTimedOut(
-                        "Kafka has confirmed the append, and its end is not in the log yet: repeat it"
-                    )
+            if await self._stable([*ours], lambda place, stable: stable not in ours[place], self._deadline_s / 2):
+                return offsets
         except KafkaError as fault:
             raise RequestTimedOut(
                 f"Kafka has confirmed the append, and does not show it yet: repeat it ({fault})"
             ) from fault
+        raise RequestTimedOut("Kafka has confirmed the append, and its end is not in the log yet: repeat it")
 
     async def _failed(self, intent: Intent, fault: KafkaError, wanted: Wanted) -> Done | None:
         """Find out what became of an append that failed. Returns and raises: as `_try`."""
@@ -261,10 +255,15 @@ class AppendOnce:
 
     # Looks
 
-    async def _ends(
-        self, places: Sequence[Place], which: Literal["earliest", "latest"] = "latest", *, committed: bool = False
-    ) -> dict[Place, LogOffset]:
-        return sure(await self._cluster.list_offsets(places, which, committed))
+    async def _stable(self, places: Sequence[Place], reached: Callable[[Place, int], bool], patience_s: float) -> bool:
+        """Wait until each last stable offset is where `reached` wants it. Returns: False: not within `patience_s`."""
+        tries = Tries(INTENT, patience_s)
+        while True:
+            stable = sure(await self._cluster.list_offsets(places, "latest", committed=True))
+            if all(reached(place, stable[place].offset) for place in places):
+                return True
+            if not await tries.pause():
+                return False
 
     async def _look(self, intent: Intent, patience_s: float) -> Sequence[int | None] | None:
         """Look for the records of an intent whose producer is fenced. A deleted topic has none.
@@ -273,19 +272,14 @@ class AppendOnce:
         ends, and nobody knows whether there were records; None: there are none.
         """
         places = [Place(intent.topic_id, part.partition) for part in intent.parts]
-        tries = Tries(INTENT, patience_s)
         try:
-            ends = await self._ends(places)
-            while any(
-                stable.offset < ends[place].offset
-                for place, stable in (await self._ends(places, committed=True)).items()
-            ):
-                if not await tries.pause():
-                    raise StorageError(
-                        "a transaction of another producer is open in the topic: whether the records of an earlier try"
-                        " are there is known when it has ended"
-                    )
-            starts = await self._ends(places, "earliest")
+            ends = sure(await self._cluster.list_offsets(places, "latest"))
+            if not await self._stable(places, lambda place, stable: stable >= ends[place].offset, patience_s):
+                raise StorageError(
+                    "a transaction of another producer is open in the topic: whether the records of an earlier try are"
+                    " there is known when it has ended"
+                )
+            starts = sure(await self._cluster.list_offsets(places, "earliest"))
             found = [
                 await self._find(place, part, starts[place].offset, ends[place].offset, intent.intent_id.encode())
                 for place, part in zip(places, intent.parts, strict=True)
