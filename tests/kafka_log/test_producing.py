@@ -9,6 +9,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from aiokafka.protocol.api import RequestHeader_v2
 from aiokafka.protocol.produce import ProduceRequest, ProduceResponse_v7
 from aiokafka.record.default_records import DefaultRecordBatch
 from sharequeue_gateway.producing.partitioner import key_hash
@@ -19,6 +20,7 @@ from sharequeue_kafka import producing
 from sharequeue_kafka.cluster import KafkaCluster, KafkaPartition, KafkaTopic, Place
 from sharequeue_kafka.connections import Patience
 from sharequeue_kafka.errors import KafkaError
+from sharequeue_kafka.fetching import fetch_request
 from sharequeue_kafka.producing import IdempotentProducer, Numbering, Sender, encode
 from sharequeue_kafka.requests import Produce
 from sharequeue_kafka.settings import KafkaSettings
@@ -54,6 +56,9 @@ def test_a_produce_is_written_and_read_as_its_schemas_say(transactional_id: str 
     theirs = ProduceRequest(transactional_id, -1, 30_000, list(topics.items())).prepare({0: (7, 7)})
     assert ours.encode() == theirs.encode()
     assert ours.build_request_header(5, "me").encode() == theirs.build_request_header(5, "me").encode()
+    fetch: Any = fetch_request([], max_wait_ms=1, committed=False)
+    expected = RequestHeader_v2(fetch, correlation_id=5, client_id="me").encode()
+    assert fetch.build_request_header(5, "me").encode() == expected
     answer = ProduceResponse_v7(
         [("first", [(0, 0, 12, -1, 3), (7, 6, -1, -1, -1)]), ("zweites-ö", [(1, 0, 2**40, 9, 0)])], 4
     )
