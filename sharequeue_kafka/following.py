@@ -40,6 +40,7 @@ class Followed:
         self.own = 0
         """The appends of this process in a row, since its rest began. The end of a rest does not end the row."""
         self.rest: asyncio.TimerHandle | None = None
+        self.rests_until = 0.0
         self.under_way = False
         """Whether it rests for an append that was begun. If that fails, those behind it make the rest no longer."""
 
@@ -212,14 +213,20 @@ class Following:
 
     def _rest(self, followed: Followed, most_s: float) -> None:
         """Have a partition rest if this process has appended often enough in a row."""
-        if followed.rest is not None:
-            followed.rest.cancel()
-        elif followed.own < IN_A_ROW:
-            return
-        else:
+        loop = asyncio.get_running_loop()
+        followed.rests_until = loop.time() + most_s
+        if followed.rest is None and followed.own >= IN_A_ROW:
             followed.own = 0  # a rest of few appends costs more Fetches than it spares
             self._remove(followed.place)
-        followed.rest = asyncio.get_running_loop().call_later(most_s, self._begin, followed)
+            followed.rest = loop.call_later(REST_S, self._end_rest, followed)
+
+    def _end_rest(self, followed: Followed) -> None:
+        """End a rest that no append has prolonged. A timer for each of them would cost more than such a look."""
+        loop = asyncio.get_running_loop()
+        if (now := loop.time()) < followed.rests_until:
+            followed.rest = loop.call_at(min(now + REST_S, followed.rests_until), self._end_rest, followed)
+        else:
+            self._begin(followed)
 
     async def run(self) -> None:
         """Follow until cancelled."""

@@ -128,8 +128,9 @@ def test_a_partition_rests_while_an_append_is_under_way(
             rests_s = list[float]()
 
             def note() -> None:
-                timer = found._followed[place].rest
-                rests_s.append(-1 if timer is None else timer.when() - asyncio.get_running_loop().time())
+                followed = found._followed[place]
+                assert followed.rest is not None
+                rests_s.append(followed.rests_until - asyncio.get_running_loop().time())
 
             async def noted(node: int, request: Any, purpose: str = "") -> Any:
                 if purpose == "produce":
@@ -141,6 +142,13 @@ def test_a_partition_rests_while_an_append_is_under_way(
             note()
             under_way_s, after_s = rests_s
             assert under_way_s > 50 * DEADLINE_S > after_s > DEADLINE_S
+            followed = found._followed[place]
+            timer = followed.rest
+            found._end_rest(followed)  # as the timer does, which an append does not set again
+            assert followed.rest not in (timer, None)
+            followed.rests_until = 0
+            found._end_rest(followed)
+            assert followed.rest is None
 
     run(play())
 
@@ -161,8 +169,7 @@ def test_appends_that_fail_do_not_prolong_a_rest(
             async def refuse(node: int, request: Any, purpose: str = "") -> Any:
                 if purpose != "produce":
                     return await send(node, request, purpose)
-                timer = log.reads.following._followed[place].rest
-                ends_s.append(-1 if timer is None else timer.when())
+                ends_s.append(log.reads.following._followed[place].rests_until)
                 raise KafkaError.of(10)
 
             with monkeypatch.context() as patched:
