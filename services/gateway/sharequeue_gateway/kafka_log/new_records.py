@@ -40,8 +40,7 @@ def new_records(append: PartitionAppend, intent_id: str | None = None) -> list[N
     tails, time_ms = append.tails, append.max_timestamp_ms
     if append.plain:
         at = len(_BEFORE_VALUE % time_ms)
-        values = [tail[at:-1] for tail in tails]
-        return [(None, None if value == _NULL else value, named, time_ms) for value in values]
+        return [(None, None if (value := tail[at:-1]) == _NULL else value, named, time_ms) for tail in tails]
     return [
         _new_record(found, named)
         for first in range(0, len(tails), _AT_ONCE)
