@@ -5,6 +5,9 @@
 Each partition has one batch under way, so that a batch is repeated as it is until its outcome is known. A batch whose
 time ends without an outcome ends the producer id: the calls behind it are numbered under another.
 
+A call that finds nothing under way is appended in its own task, and a batch is sent in the task that made it: each task
+between would cost a turn of the event loop. Those behind it have a task, which gathers them.
+
 A caller that was answered often has its next call soon. So several calls are followed by a short pause, until as many
 wait again: otherwise they would go in two batches that take turns.
 """
@@ -131,11 +134,13 @@ class Call:
 
 
 class Line:
-    """The calls of one partition: one batch under way, the others wait."""
+    """The calls of one partition: one batch under way, the others wait. `limit`: the time of the last append."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.task: asyncio.Task[None] | None = None
+        self.limit: asyncio.Timeout
+        self.pause_s = 0.0
         self.waiting: deque[Call] = deque()
         self.under_way: list[Call] = []
         self.company = 0
@@ -147,15 +152,15 @@ class Line:
         if len(self.waiting) >= self.company:
             self.complete.set()
 
-    async def linger(self, most_s: float) -> None:
-        """Pause until as many calls wait as there were: in the batch, and behind it by now."""
-        if self.company:
-            self.company += len(self.waiting)
-        if self.company > 1:
+    async def linger(self) -> bool:
+        """Pause until as many calls wait as there were: in the batch, and behind it when it was answered. Returns:
+        whether any does."""
+        if len(self.waiting) < self.company > 1 and self.pause_s:
             self.complete.clear()
-            timer = asyncio.get_running_loop().call_later(most_s, self.complete.set)
+            timer = asyncio.get_running_loop().call_later(self.pause_s, self.complete.set)
             await self.complete.wait()
             timer.cancel()
+        return bool(self.waiting)
 
     def gather(self) -> list[Call]:
         """Take the calls of the next batch."""
@@ -169,7 +174,17 @@ class Line:
             if call.alone:
                 break
         self.company = 0 if self.waiting else len(taken)
+        self.pause_s = 0.0
         return taken
+
+    def answer(self, offset: int) -> None:
+        """Give the calls of the batch their offsets. `offset`: that of its first record."""
+        for call in self.under_way:
+            if not call.offset.done():
+                call.offset.set_result(offset)
+            offset += len(call.records)
+        if self.company:
+            self.company += len(self.waiting)
 
 
 class IdempotentProducer:
@@ -198,89 +213,89 @@ class IdempotentProducer:
         Raises: KafkaError; with `definite` nothing was written.
         """
         call = Call(records, source)
-        line = self._lines.get(place)
-        if line is None:
-            line = self._lines[place] = Line(place)
-            line.task = asyncio.create_task(self._run(line))
+        known = self._lines.get(place)
+        line = known or self._lines.setdefault(place, Line(place))
         line.add(call)
+        if known is None:
+            try:
+                await self._append(line)
+            finally:
+                if line.waiting:
+                    line.task = asyncio.create_task(self._run(line))
+                else:
+                    del self._lines[place]
         return await call.offset
 
     async def close(self) -> None:
         """End; calls that wait get an error."""
-        owners: list[Line | Sender] = [*self._lines.values(), *self._nodes.values()]
-        tasks = [each.task for each in owners if each.task]
-        for task in tasks:
+        for line in self._lines.values():
+            refuse(KafkaError.unreached("", "the producer is closed"), [call.offset for call in line.waiting])
+            line.waiting.clear()
+            with contextlib.suppress(RuntimeError):  # it lingers
+                line.limit.reschedule(0)
+        sending = [sender.task for sender in self._nodes.values() if sender.task]
+        for task in sending:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for line in [*self._lines.values()]:  # their tasks had not begun
-            self._leave(line)
+        appending = [line.task for line in self._lines.values() if line.task]
+        await asyncio.gather(*sending, *appending, return_exceptions=True)
 
     async def _run(self, line: Line) -> None:
         """Append until no call of a partition waits."""
         try:
-            while line.waiting:
-                line.under_way = line.gather()
-                if line.under_way:
-                    await self._append(line)
+            while await line.linger():
+                await self._append(line)
         finally:
-            self._leave(line)
-
-    def _leave(self, line: Line) -> None:
-        closed = "the producer is closed"
-        refuse(KafkaError.silent("", closed), [call.offset for call in line.under_way])  # perhaps it was sent
-        refuse(KafkaError.unreached("", closed), [call.offset for call in line.waiting])
-        del self._lines[line.place]
+            left = [call.offset for call in (*line.under_way, *line.waiting)]
+            refuse(KafkaError.silent("", "the task of its partition has ended"), left)
+            del self._lines[line.place]
 
     async def _append(self, line: Line) -> None:
-        calls, place, loop = line.under_way, line.place, asyncio.get_running_loop()
-        answers = [call.offset for call in calls]
+        """Append the next batch of a line. Its calls have their outcomes then, or wait for another one."""
+        calls = line.under_way = line.gather()
+        if not calls:
+            return
+        place, loop, patience = line.place, asyncio.get_running_loop(), Patience()
         began = loop.time()
-        waited_ms = 1000 * (began - calls[0].came)
-        patience, doubt = Patience(max(self._timeout_ms - waited_ms, self._timeout_ms / 3)), None
-        numbering: Numbering | None = None
+        ends = max(calls[0].came + self._timeout_ms / 1000, began + self._timeout_ms / 3000)
+        fault = KafkaError.unreached(self._cluster.settings.bootstrap_servers, "within the time of an append")
+        doubt, numbering = None, None
         heard: Heard
         batch, sent, moved = b"", False, False
-        fault = KafkaError.unreached(self._cluster.settings.bootstrap_servers, "within the time of an append")
-        while True:
-            try:
-                async with asyncio.timeout_at(patience.ends):
-                    leader = await self._leader(place, moved)
-                    if numbering is None:
-                        numbering = await self._numbers()
-                        records = [record for call in calls for record in call.records]
-                        batch = encode(records, numbering, place, False)
-                        heard = self._sent(place, batch, [call.source for call in calls])
-                    sent = True
-                    appended = await self._sender(leader).send(place, leader.name, batch)
-            except TimeoutError:
-                self._end(numbering)
-                doubt = doubt or (self._cluster.silent() if sent else None)
-                refuse(doubt or fault, answers)
-                return
-            except KafkaError as error:
-                fault, sent = error, False
-                if not error.definite:
-                    doubt = error
-                if error.code in OTHER_ID and doubt is None:
-                    self._end(numbering)
-                    numbering = None  # nothing is there: the calls are numbered again
-                elif not error.retriable:
-                    self._fail(line, doubt or error, numbering, len(batch))
-                    return
-                if not await patience.pause():
-                    self._end(numbering)
-                    refuse(doubt or error, answers)
-                    return
-                moved = error.code in NOT_LEADER or error.code < 0
-            else:
-                offset = appended.offset
-                for call in calls:
-                    if not call.offset.done():
-                        call.offset.set_result(offset)
-                    offset += len(call.records)
-                heard(leader.epoch, appended)
-                await line.linger(min(LINGER * (loop.time() - began), MOST_LINGER_S))
-                return
+        try:
+            async with asyncio.timeout_at(ends) as line.limit:
+                while True:
+                    try:
+                        leader = await self._leader(place, moved)
+                        if numbering is None:
+                            numbering = await self._numbers()
+                            records = [record for call in calls for record in call.records]
+                            batch = encode(records, numbering, place, False)
+                            heard = self._sent(place, batch, [call.source for call in calls])
+                        sent = True
+                        appended = await self._sender(leader.node).send(place, leader.name, batch)
+                        break
+                    except KafkaError as error:
+                        fault, sent = error, False
+                        doubt = doubt if error.definite else error
+                        if error.code in OTHER_ID and doubt is None:
+                            self._end(numbering)
+                            numbering = None  # nothing is there: the calls are numbered again
+                        elif not error.retriable:
+                            self._fail(line, doubt or error, numbering, len(batch))
+                            return
+                        moved = error.code in NOT_LEADER or error.code < 0
+                    await patience.pause()
+        except TimeoutError:
+            self._end(numbering)
+            doubt = doubt or (self._cluster.silent() if sent else None)
+            refuse(doubt or fault, [call.offset for call in calls])
+        except asyncio.CancelledError:
+            self._end(numbering)  # nobody repeats the batch
+            raise
+        else:
+            line.answer(appended.offset)
+            heard(leader.epoch, appended)
+            line.pause_s = min(LINGER * (loop.time() - began), MOST_LINGER_S)
 
     async def _leader(self, place: Place, moved: bool) -> Leader:
         if moved:
@@ -307,6 +322,7 @@ class IdempotentProducer:
         found = self._numbering
         if found is None or (found.done() and found.exception()):
             found = self._numbering = asyncio.create_task(self._identify())
+            found.add_done_callback(lambda done: done.cancelled() or done.exception())  # its callers may have left
         return found.result() if found.done() else await asyncio.shield(found)
 
     async def _identify(self) -> Numbering:
@@ -320,42 +336,57 @@ class IdempotentProducer:
         if present is not None and present.done() and not present.exception() and present.result() is numbering:
             self._numbering = None
 
-    def _sender(self, leader: Leader) -> "Sender":
-        if leader.node not in self._nodes:
-            timeout_ms = self._cluster.settings.request_timeout_ms * 3 // 4
-            self._nodes[leader.node] = Sender(self._cluster, leader.node, timeout_ms)
-        return self._nodes[leader.node]
+    def _sender(self, node: int) -> "Sender":
+        return self._nodes.get(node) or self._nodes.setdefault(node, Sender(self._cluster, node))
 
 
 class Sender:
     """One Produce after the other to a broker, each with the batches that wait by then."""
 
-    def __init__(self, cluster: KafkaCluster, node: int, timeout_ms: int) -> None:
-        self._cluster, self._node, self._timeout_ms = cluster, node, timeout_ms
+    def __init__(self, cluster: KafkaCluster, node: int) -> None:
+        self._cluster, self._node = cluster, node
+        self._timeout_ms = cluster.settings.request_timeout_ms * 3 // 4
         self._waiting: dict[Place, tuple[str, bytes, asyncio.Future[Appended]]] = {}
+        self._busy = self._in_company = False
+        """Whether a Produce is under way, or begins; whether the last one had several batches."""
         self.task: asyncio.Task[None] | None = None
 
     async def send(self, place: Place, name: str, batch: bytes) -> Appended:
         outcome: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         self._waiting[place] = (name, batch, outcome)
-        if self.task is None or self.task.done():
-            self.task = asyncio.create_task(self._run())
+        if not self._busy:
+            try:
+                if not self._in_company:
+                    await self._produce()
+            finally:
+                self._busy = bool(self._waiting)
+                if self._busy:
+                    self.task = asyncio.create_task(self._run())
         return await outcome
 
     async def _run(self) -> None:
-        while self._waiting:
-            waiting, self._waiting = self._waiting, {}
-            named = {place: (name, batch) for place, (name, batch, _) in waiting.items()}
-            outcomes = {(name, place.partition): outcome for place, (name, _, outcome) in waiting.items()}
-            fault = KafkaError.of(-1, "the broker left a partition out of its answer")
-            try:
-                answer = await produce(self._cluster, self._node, named, self._timeout_ms)
-                for name, partition, code, appended in answer:
-                    outcome = outcomes[name, partition]
-                    if code:
-                        refuse(KafkaError.of(code, at=f"{name}-{partition}"), [outcome])
-                    elif not outcome.done():
-                        outcome.set_result(appended)
-            except KafkaError as error:
-                fault = error
-            refuse(fault, [outcome for *_, outcome in waiting.values()])  # two topics may have had one name
+        try:
+            while self._waiting:
+                await self._produce()
+        finally:
+            self._busy = False
+
+    async def _produce(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        self._busy, self._in_company = True, len(waiting) > 1
+        named = {place: (name, batch) for place, (name, batch, _) in waiting.items()}
+        outcomes = {(name, place.partition): outcome for place, (name, _, outcome) in waiting.items()}
+        fault: KafkaError | None = None
+        try:
+            answer = await produce(self._cluster, self._node, named, self._timeout_ms)
+            for name, partition, code, appended in answer:
+                outcome = outcomes[name, partition]
+                if code:
+                    refuse(KafkaError.of(code, at=f"{name}-{partition}"), [outcome])
+                elif not outcome.done():
+                    outcome.set_result(appended)
+        except KafkaError as error:
+            fault = error
+        left = [outcome for *_, outcome in waiting.values() if not outcome.done()]  # two topics may have had one name
+        if left:
+            refuse(fault or KafkaError.of(-1, "the broker left a partition out of its answer"), left)

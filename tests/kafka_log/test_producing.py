@@ -17,11 +17,12 @@ from sharequeue_gateway.producing.partitioner import key_hash
 from sharequeue.protocol.errors import StorageError
 from sharequeue.service.kafka_health import ask_kafka
 from sharequeue_kafka import producing
+from sharequeue_kafka.batches import numbers_of
 from sharequeue_kafka.cluster import KafkaCluster, KafkaPartition, KafkaTopic, Place
 from sharequeue_kafka.connections import Patience
 from sharequeue_kafka.errors import KafkaError
 from sharequeue_kafka.fetching import fetch_request
-from sharequeue_kafka.producing import IdempotentProducer, Numbering, Sender, encode
+from sharequeue_kafka.producing import Heard, IdempotentProducer, Numbering, Sender, encode
 from sharequeue_kafka.requests import Produce
 from sharequeue_kafka.settings import KafkaSettings
 from sharequeue_kafka.transactions import Lane, Slot, TransactionalSlots, fence
@@ -110,9 +111,9 @@ def test_callers_that_take_turns_share_each_batch(kafka: Brokers, monkeypatch: p
 
             callers = [asyncio.create_task(call(number)) for number in range(4)]
             await asyncio.wait(callers, return_when=asyncio.FIRST_COMPLETED)
-            assert len(batches) == 5
-            await producer.close()
-            await asyncio.gather(*callers)
+            assert len(batches) == 5, "the first call alone, then all four together"
+            for caller in callers:
+                caller.cancel()
 
     asyncio.run(asyncio.wait_for(play(), 60))
 
@@ -127,6 +128,48 @@ def test_a_caller_that_stays_away_is_not_waited_for(kafka: Brokers, monkeypatch:
             assert await asyncio.gather(*(producer.append(place, [new("a")]) for _ in range(3))) == [0, 1, 2]
             assert [await producer.append(place, [new("b")]) for _ in range(3)] == [3, 4, 5]
             assert await asyncio.gather(*(producer.append(place, [new("c")]) for _ in range(2))) == [6, 7]
+            await producer.close()
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+def test_a_caller_that_leaves_ends_its_producer_id_and_those_behind_it_go_on(
+    kafka: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that finds nothing under way is appended in its own task, and no other one repeats its batch."""
+
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster:
+            _, (place, other) = await new_topic(cluster, 2)
+            numbers: list[bytes] = []
+
+            def sent(_: Place, batch: bytes, sources: list[Any]) -> Heard:
+                numbers.append(numbers_of(batch)[:8])
+                return lambda *_: None
+
+            producer = IdempotentProducer(cluster, sent=sent)
+            await producer.append(place, [new("a")])
+            send, written = cluster.send, asyncio.Event()
+
+            async def lose(node: int, request: Any, purpose: str = "") -> Any:
+                answer = await send(node, request, purpose)
+                if purpose == "produce" and not written.is_set():
+                    assert asyncio.current_task() is leaves
+                    written.set()
+                    await asyncio.Event().wait()
+                return answer
+
+            monkeypatch.setattr(cluster, "send", lose)
+            leaves = asyncio.create_task(producer.append(place, [new("b")]))
+            await written.wait()
+            behind = asyncio.gather(*(producer.append(each, [new("c")]) for each in (place, place, other)))
+            await asyncio.sleep(0)
+            leaves.cancel()
+            assert await behind == [2, 3, 0]
+            assert leaves.cancelled()
+            assert await producer.append(place, [new("d")]) == 4
+            assert [each.value for each in await read(cluster, place)] == [b"a", b"b", b"c", b"c", b"d"]
+            assert [each == numbers[0] for each in numbers] == [True, True, True, False, False]
             await producer.close()
 
     asyncio.run(asyncio.wait_for(play(), 60))
@@ -151,11 +194,15 @@ def test_a_call_that_is_left_when_the_producer_closes_says_whether_it_was_sent(
 
             monkeypatch.setattr(cluster, "send", lose)
             caller = asyncio.create_task(producer.append(place, [new("a")]))
-            await (produced.wait() if sent else asyncio.sleep(0))  # the task of the line has not begun
+            behind = asyncio.create_task(producer.append(place, [new("b")]))
+            await (produced.wait() if sent else asyncio.sleep(0))  # it has no producer id yet
             await producer.close()
-            with pytest.raises(KafkaError, match="the producer is closed") as refused:
+            with pytest.raises(KafkaError) as refused:
                 await caller
             assert refused.value.definite is not sent
+            with pytest.raises(KafkaError, match="the producer is closed") as refused:
+                await behind
+            assert refused.value.definite
             assert len(await read(cluster, place)) == sent
 
     asyncio.run(asyncio.wait_for(play(), 60))
@@ -347,9 +394,8 @@ def test_a_silent_broker_ends_each_call_within_its_time(kafka: Brokers) -> None:
             for fault in (*ends.values(), *faults):
                 assert isinstance(fault, KafkaError | StorageError)
                 assert kafka.address in str(fault)
-            assert [isinstance(fault, KafkaError | StorageError) and fault.definite for fault in faults[1:3]] == [
-                False
-            ] * 2
+            definite = [isinstance(fault, KafkaError) and fault.definite for fault in faults[1:3]]
+            assert definite == [False, True], "the one behind found no producer id"
         finally:
             kafka.resume(1)
         cluster.settings, producer._timeout_ms = settings, 30_000
@@ -379,10 +425,37 @@ def test_a_refused_connection_is_no_doubt() -> None:
 def test_batches_for_a_topic_and_for_the_one_before_it_of_its_name_are_both_answered() -> None:
     async def play() -> None:
         cluster = KafkaCluster(KafkaSettings("127.0.0.1:1"))
-        sender = Sender(cluster, 1, 1000)
+        sender = Sender(cluster, 1)
         sent = [sender.send(Place(str(uuid.uuid4()), 0), "t", b"") for _ in range(2)]
         answers = await asyncio.gather(*sent, return_exceptions=True)
         assert all(isinstance(each, KafkaError) for each in answers)
+        await cluster.close()
+
+    asyncio.run(asyncio.wait_for(play(), 10))
+
+
+def test_batches_in_company_share_a_produce_and_a_lone_one_needs_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        cluster = KafkaCluster(KafkaSettings("127.0.0.1:1"))
+        sender = Sender(cluster, 1)
+        produces: list[tuple[int, bool]] = []
+
+        async def send(node: int, request: Produce, purpose: str = "") -> list[tuple[str, int, int, int, int, int]]:
+            ((name, batches),) = request.values[2].items()
+            produces.append((len(batches), asyncio.current_task() is caller))
+            await asyncio.sleep(0)
+            return [(name, partition, 0, 7, -1, 0) for partition, _ in batches]
+
+        monkeypatch.setattr(cluster, "send", send)
+        caller = asyncio.current_task()
+        for _ in range(2):
+            sent = [sender.send(Place("t", partition), "t", b"") for partition in range(3)]
+            assert [each.offset for each in await asyncio.gather(*sent)] == [7, 7, 7]
+        assert [count for count, _ in produces] == [1, 2, 3], "the first one goes at once"
+        produces.clear()
+        for _ in range(2):
+            await sender.send(Place("t", 0), "t", b"")
+        assert produces == [(1, False), (1, True)]
         await cluster.close()
 
     asyncio.run(asyncio.wait_for(play(), 10))
