@@ -268,8 +268,9 @@ def test_a_read_committed_group_without_transactions_costs_no_call_more(traced: 
 
 
 def ours(traces: list[Trace]) -> int:
-    """How often functions of ours ran, in the trace with the fewest."""
-    return min(sum(times for *_, times in trace.calls) for trace in traces)
+    """How often functions of ours ran, each as in the trace with its fewest: the gateway's own loops run in others."""
+    called = {(place, name) for place, name, *_ in traces[0].calls}
+    return sum(min(trace.times(*each) for trace in traces) for each in called)
 
 
 def test_a_fetch_of_a_wide_topic_costs_what_one_of_a_single_partition_costs(traced: Traced) -> None:

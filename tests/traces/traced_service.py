@@ -27,8 +27,10 @@ PACKAGES = {each.__name__: str(Path(str(each.__file__)).parent) + "/" for each i
 METHODS = (b"GET ", b"POST ")
 RUN = ("__main__.py", "sharequeue/service/service.py")
 """What runs the service. A frame of it does not make a request deeper."""
-BETWEEN = ("sharequeue/service/garbage.py", "sharequeue/repeats.py")
-"""What runs by time between the turns of the loop: on a busy machine it is in every trace."""
+BETWEEN = ("sharequeue/service/garbage.py", "sharequeue/repeats.py", "sharequeue_gateway/leader/rounds.py")
+"""What runs by time, ten times a second or more, with all that it calls: on a busy machine it is in every trace."""
+TICK = "Server.serve"
+"""Uvicorn looks ten times a second whether it should stop."""
 WRAPPERS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<module>")
 
 
@@ -38,8 +40,7 @@ def place_of(code: CodeType) -> str:
         return ""
     for package, folder in PACKAGES.items():
         if code.co_filename.startswith(folder):
-            place = f"{package}/{code.co_filename.removeprefix(folder)}"
-            return "" if place in BETWEEN else place
+            return f"{package}/{code.co_filename.removeprefix(folder)}"
     return ""
 
 
@@ -64,9 +65,12 @@ class Tracer:
         if event != "call":
             return
         code = frame.f_code
-        if code.co_flags & inspect.CO_COROUTINE and not _in_coroutine(frame):
-            self._switches.append(code.co_qualname)
         place = self._place(code)
+        outermost = code.co_flags & inspect.CO_COROUTINE and not _in_coroutine(frame)
+        if not (place or outermost) or self._between(frame):
+            return
+        if outermost and code.co_qualname != TICK:
+            self._switches.append(code.co_qualname)
         if not place:
             return
         if code.co_name == "data_received":
@@ -84,6 +88,11 @@ class Tracer:
         if place is None:
             place = self._places[code] = place_of(code)
         return place
+
+    def _between(self, frame: FrameType | None) -> bool:
+        while frame is not None and self._place(frame.f_code) not in BETWEEN:
+            frame = frame.f_back
+        return frame is not None
 
     def _depth(self, frame: FrameType | None) -> int:
         depth = 0
