@@ -54,6 +54,12 @@ class LossyProxy:
                 client.write(data)
         client.close()
 
+    async def holds_of(self, port: int) -> None:
+        """Wait until a request of the connection is held that PostgreSQL sees with this port: loops send others."""
+        while port not in {server.get_extra_info("sockname")[1] for server, _ in self._held}:
+            self.held.clear()
+            await self.held.wait()
+
     def cut(self) -> None:
         """Break all connections as the client sees them, and behave from now on."""
         self.lose_answers = self.hold_requests = False

@@ -61,6 +61,13 @@ async def waiting(connection: Any, wanted: int, besides: int = 0) -> list[int]:
             await asyncio.sleep(0.01)
 
 
+async def port_of_the_waiting_one(connection: Any) -> int:
+    """The client's port of the only backend that waits for a lock, once there is one."""
+    (pid,) = await waiting(connection, 1)
+    port: int = await connection.fetchval("SELECT client_port FROM pg_stat_activity WHERE pid = $1", pid)
+    return port
+
+
 async def arrived(connection: Any, topic_id: str, batches: int) -> None:
     """Wait until so many batches are stored."""
     async with asyncio.timeout(30):
@@ -175,16 +182,16 @@ async def test_a_new_producer_that_was_overtaken_disturbs_no_newer_one(database_
         session(database_url) as admin,
         session(database_url) as holder,
         LossyProxy(database_url).running() as proxy,
-        opened(proxy.url, deadline_s=60) as slow,
+        opened(proxy.url, deadline_s=60, connections=1) as slow,
         opened(database_url) as log,
     ):
         first = await slow.transactions.begin(NewTransaction(10 * MINUTE_MS, name))
         async with holder.transaction():
             await holder.execute("SELECT FROM log.transactional_producers WHERE transactional_id = $1 FOR UPDATE", name)
             beginning = asyncio.create_task(slow.transactions.begin(NewTransaction(MINUTE_MS, name)))
-            await waiting(admin, 1)
+            port = await port_of_the_waiting_one(admin)
             proxy.hold_requests = True
-        await proxy.held.wait()
+        await proxy.holds_of(port)
         newest = await log.transactions.begin(NewTransaction(MINUTE_MS, name))
         assert newest.producer_epoch == first.producer_epoch + 2
         proxy.hold_requests = False
@@ -310,9 +317,9 @@ async def test_the_outcome_of_an_end_whose_connection_was_lost_is_found(
             else:
                 await holder.execute("SELECT pg_advisory_xact_lock($1)", store.lock_key(topic, 0))
             ending = asyncio.create_task(log.transactions.end(transaction, wish))
-            await waiting(admin, 1)
+            port = await port_of_the_waiting_one(admin)
             proxy.hold_requests = True
-        await proxy.held.wait()
+        await proxy.holds_of(port)
         proxy.cut()
         await proxy.deliver()
         if held == "the statement":  # its backend waits for a COMMIT, until PostgreSQL ends it
