@@ -253,6 +253,36 @@ def test_an_append_whose_first_records_are_deleted_keeps_its_offsets(
     run(play())
 
 
+def test_a_log_start_that_passes_a_look_under_way_is_seen_by_the_next_try(
+    kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(once, "GRACE_MS", 0)
+
+    async def play() -> None:
+        async with cluster_of(kafka) as cluster, open_log(kafka, database) as one, open_log(kafka, database) as two:
+            _, (place,) = await new_topic(cluster)
+            await cut_off_at("commit", one, place, monkeypatch)
+            await two.appender.append([PartitionAppend(*place, list(TAILS), 2)])
+            list_offsets = two.cluster.list_offsets
+
+            async def before_it_moves(places: Sequence[Place], which: Any, **named: Any) -> Any:
+                found = await list_offsets(places, which, **named)
+                if which == "earliest":
+                    patched.undo()
+                    await cluster.delete_records({place: -1})
+                return found
+
+            with monkeypatch.context() as patched:
+                patched.setattr(two.cluster, "list_offsets", before_it_moves)
+                with pytest.raises(StorageError, match="OFFSET_OUT_OF_RANGE") as refused:
+                    await produce(two, place, "commit")
+            assert refused.value.definite
+            with pytest.raises(ApiError, match="it is unknown whether an earlier try"):
+                await produce(two, place, "commit")
+
+    run(play())
+
+
 def test_the_sweep_settles_what_was_left_open(kafka: Brokers, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(once, "SWEPT_MS", 0)
     monkeypatch.setattr(once, "SWEEP_PAUSE_S", 0.05)
