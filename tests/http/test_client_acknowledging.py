@@ -234,6 +234,7 @@ async def test_records_that_another_member_finished_are_not_counted(
     async with consumers(stack, name, name, acknowledgement="explicit", renew=False) as consumer:
         for record in await consumer.poll():
             consumer.acknowledge(record)
+        configure(client, name, share_record_lock_duration_ms=60_000)
         async with consumers(stack, name, name) as other:
             while not [record.value for record in await other.poll()]:
                 pass

@@ -90,8 +90,9 @@ def test_records_released_in_an_empty_partition_are_found(gateway: Gateway, wide
     assert gateway.acquire(loaded, wide) == [f"{again}-{again}×1"]
     assert gateway.acquire(loaded, wide) == []
     assert gateway.settle(loaded, wide, again, again, "release") == "applied"
-    assert gateway.acquire(loaded, wide, lock_duration_ms=5000) == [f"{again}-{again}×2"]
+    assert gateway.acquire(loaded, wide) == [f"{again}-{again}×2"]
     assert gateway.acquire(loaded, wide) == []
+    assert gateway.settle(loaded, wide, again, again, "renew", lock_duration_ms=1000) == "applied"
     assert wait_until(lambda: gateway.acquire(loaded, wide)) == [f"{again}-{again}×3"]
     assert gateway.settle(loaded, wide, again, again, "accept") == "applied"
     assert gateway.acquire(loaded, wide) == []
