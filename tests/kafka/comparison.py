@@ -13,7 +13,7 @@ Kafka's at the second record, as a write of Kafka's carries the start offset fro
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Final
 
 from tests.kafka.scripts import (
@@ -63,7 +63,8 @@ class Difference(Exception):
 
 
 class Disturbed(Exception):
-    """The machine was so slow that locks ended too early; the text says which. The script says nothing then."""
+    """The machine was so slow that locks ended too early, or that Kafka's broker was taken for dead; the text says which.
+    The script says nothing then."""
 
 
 class Taken:
@@ -81,6 +82,11 @@ class Taken:
         """Offsets acknowledged since the last comparison, by group and partition."""
         self.kept: dict[tuple[str, int], list[Settled]] = defaultdict(list)
         """What a member still holds, as it would accept it, by group and member."""
+
+    def lost_locks(self) -> bool:
+        """Return whether a record came again without a higher count, as from a new leader, which knows no locks."""
+        each = [counts for of_group in self.counts.values() for counts in of_group.values()]
+        return any(later <= count for counts in each for count, later in pairwise(counts))
 
     def take(self, group: str, member: int, max_records: int, record_limit: bool, wait_ms: int) -> bool:
         """Fetch once, and settle it. Returns: whether anything came."""
@@ -177,6 +183,8 @@ class Comparison:
         except Difference as fault:
             if time.monotonic() - began > LOCK_MS / 1000:
                 raise Disturbed(f"locks of {LOCK_MS} ms ended before {fault}") from fault
+            if self.kafka.lost_locks():
+                raise Disturbed(f"another leader of Kafka began without locks before {fault}") from fault
             raise
 
     def _play(self, name: str) -> None:

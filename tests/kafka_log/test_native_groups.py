@@ -4,12 +4,21 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.kafka.comparison import Taken
 from tests.kafka.playing import FAILED, Run
-from tests.kafka.same_topic import same_topics
+from tests.kafka.same_topic import SameTopic, same_topics
 from tests.kafka.scripts import Expire, Restart, draw
 from tests.kafka_log.brokers import Brokers
 
 SEEDS = (1, 2, 6, 12)
+
+
+def test_a_count_that_does_not_rise_is_of_a_leader_without_locks() -> None:
+    taken = Taken(SameTopic("http://127.0.0.1:1"))
+    counts = taken.counts["one"][0, 7, "value"]
+    for count, lost in ((1, False), (2, False), (2, True)):
+        counts.append(count)
+        assert taken.lost_locks() is lost
 
 
 def test_a_native_group_and_ours_deliver_the_same(
