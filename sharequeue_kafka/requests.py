@@ -60,7 +60,7 @@ class Unread:
 
 
 class Head(bytes):
-    """What goes before a request. The classes of aiokafka take ten times as long for it."""
+    """The header of a request. The classes of aiokafka take ten times as long for it."""
 
     def encode(self) -> bytes:
         return self

@@ -63,8 +63,9 @@ class Difference(Exception):
 
 
 class Disturbed(Exception):
-    """The machine was so slow that locks ended too early, or that Kafka's broker was taken for dead; the text says which.
-    The script says nothing then."""
+    """The machine was so slow that locks ended too early, or that Kafka's broker was taken for dead.
+
+    The text says which; the script says nothing then."""
 
 
 class Taken:
