@@ -121,6 +121,15 @@ def test_a_count_is_told_until_a_sample_has_it_and_a_deleted_group_begins_again(
     assert happened(4, 3, "b") == [0, 1, 0, 0]
 
 
+def test_a_request_for_figures_that_comes_late_changes_no_count() -> None:
+    totals = Totals()
+    totals.sums["accepted"] += 1
+    assert totals.happened(FiguresRequest(asker="a", number=2, taken=0)) == [0, 1, 0, 0]
+    totals.happened(FiguresRequest(asker="a", number=1, taken=0))  # the network had it for ten seconds
+    totals.sums["accepted"] += 2
+    assert totals.happened(FiguresRequest(asker="a", number=3, taken=2)) == [0, 2, 0, 0]
+
+
 def test_groups_come_in_the_order_of_their_need() -> None:
     sampling = Sampling()
     pairs = [

@@ -85,7 +85,10 @@ class Totals(Counts):
 
     def happened(self, asked: FiguresRequest) -> list[int]:
         """Return how many records were produced, accepted, failed, and became dead letters, and are in no sample."""
-        last, self.asked = self.asked, asked
+        last = self.asked
+        if last is not None and last.asker == asked.asker and last.number > asked.number:
+            return [*NOTHING_HAPPENED]  # it came late: nobody waits for the answer any more
+        self.asked = asked
         if last is None or last.asker != asked.asker or last.number == asked.taken:
             self.sampled = self.answered
         sums = self.sums
