@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -87,8 +87,8 @@ class KafkaRecordLog:
         self.read = self.reads.read
         self.read_cached = self.reads.read_cached
         self.known_log_start = cache.log_start_offset
-        self._removed: dict[TopicIdPartition, Removed] = {}
-        """The log starts that moved since the last `apply_retention`."""
+        self._removed: defaultdict[str, dict[int, Removed]] = defaultdict(dict)
+        """By topic id and partition, the log starts that moved since the last `apply_retention`."""
         finish = {Kind.KEYED: keep_keyed, Kind.LETTERS: note_letters, Kind.REDRIVEN: note_letters}
         self.once: Final = AppendOnce(database, cluster, name, finish, self.reads.appended, DEADLINE_S)
         self.appender: Final = KafkaAppends(cluster, self.once, self.reads.sent, 0.75 * DEADLINE_S)
@@ -178,7 +178,7 @@ class KafkaRecordLog:
     ) -> list[Removed]:
         """Return the log starts that Kafka's retention, or anybody else, has moved since the last call, if this gateway
         has noted them in PostgreSQL: those of other partitions, too."""
-        return [self._removed.pop(place) for place in [*self._removed] if place[0] == topic_id]
+        return [*self._removed.pop(topic_id, {}).values()]
 
     # Repairs
 
@@ -229,7 +229,7 @@ class KafkaRecordLog:
             asked = await self.reads.read_ends(places[first : first + ENDS_AT_ONCE], learn=False)
             ends = {place: (start, end) for place, (start, _, end) in asked.items() if asked[place] is not NO_OFFSETS}
             for topic_id, removed in await self.database.query(bounds_store.note, ends):
-                place = (topic_id, removed.partition)
-                before = self._removed.get(place, removed._replace(unfinished={}))
+                noted = self._removed[topic_id]
+                before = noted.get(removed.partition, removed._replace(unfinished={}))
                 unfinished = Counter(before.unfinished) + Counter(removed.unfinished)
-                self._removed[place] = removed._replace(unfinished=unfinished)
+                noted[removed.partition] = removed._replace(unfinished=unfinished)
