@@ -98,6 +98,7 @@ def test_a_group_that_is_used_stays(groups: Groups, name: str) -> None:
     assert groups.limit(configured) == "8"
 
 
+@pytest.mark.three_programs  # two of them are stopped, one after the other
 def test_a_deletion_goes_on_after_a_crash_between_its_steps(groups: Groups, stack: Stack, name: str) -> None:
     """The state cannot be deleted, because no share coordinator runs. Then the group coordinator is killed."""
     groups.gateway.create_topic(name)
