@@ -21,6 +21,8 @@ SHORT_MS: Final = 20
 """How long a broker holds the Fetch of those that still wait to join."""
 REST_S, UNDER_WAY_S = 0.02, 0.5
 """How long a partition rests behind the last append of this process, and at most while one is under way."""
+LEAST_TIMER_S: Final = 0.001
+"""uvloop rounds timers to this: one of less than half of it is due at once, and the next one too, until the end."""
 IN_A_ROW = 4
 """A partition rests from so many such appends on."""
 NEW_SESSION: Final = (0, 0)
@@ -223,8 +225,9 @@ class Following:
     def _end_rest(self, followed: Followed) -> None:
         """End a rest that no append has prolonged. A timer for each of them would cost more than such a look."""
         loop = asyncio.get_running_loop()
-        if (now := loop.time()) < followed.rests_until:
-            followed.rest = loop.call_at(min(now + REST_S, followed.rests_until), self._end_rest, followed)
+        left_s = followed.rests_until - loop.time()
+        if left_s > LEAST_TIMER_S:
+            followed.rest = loop.call_later(min(REST_S, left_s), self._end_rest, followed)
         else:
             self._begin(followed)
 

@@ -146,9 +146,9 @@ def test_a_partition_rests_while_an_append_is_under_way(
             timer = followed.rest
             found._end_rest(followed)  # as the timer does, which an append does not set again
             assert followed.rest not in (timer, None)
-            followed.rests_until = 0
+            followed.rests_until = asyncio.get_running_loop().time() + following.LEAST_TIMER_S / 2
             found._end_rest(followed)
-            assert followed.rest is None
+            assert followed.rest is None, "a timer for what is left would turn the loop in vain"
 
     run(play())
 
