@@ -347,14 +347,17 @@ class Sender:
         self._cluster, self._node = cluster, node
         self._timeout_ms = cluster.settings.request_timeout_ms * 3 // 4
         self._waiting: dict[Place, tuple[str, bytes, asyncio.Future[Appended]]] = {}
-        self._busy = self._in_company = False
-        """Whether a Produce is under way, or begins; whether the last one had several batches."""
+        self._busy = self._others = self._in_company = False
+        """Whether a Produce is under way, or begins; whether a batch came since then; whether one came in that time of
+        the Produce before. In company the next one begins in a task, so that the batches of a moment share it."""
         self.task: asyncio.Task[None] | None = None
 
     async def send(self, place: Place, name: str, batch: bytes) -> Appended:
         outcome: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         self._waiting[place] = (name, batch, outcome)
-        if not self._busy:
+        if self._busy:
+            self._others = True
+        else:
             try:
                 if not self._in_company:
                     await self._produce()
@@ -373,7 +376,7 @@ class Sender:
 
     async def _produce(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        self._busy, self._in_company = True, len(waiting) > 1
+        self._busy, self._in_company, self._others = True, self._others, False
         named = {place: (name, batch) for place, (name, batch, _) in waiting.items()}
         outcomes = {(name, place.partition): outcome for place, (name, _, outcome) in waiting.items()}
         fault: KafkaError | None = None
