@@ -182,7 +182,7 @@ def test_a_call_that_is_left_when_the_producer_closes_says_whether_it_was_sent(
     async def play() -> None:
         async with cluster_of(kafka) as cluster:
             _, (place,) = await new_topic(cluster)
-            producer = IdempotentProducer(cluster)
+            producer = IdempotentProducer(cluster, timeout_ms=600_000)
             send, produced = cluster.send, asyncio.Event()
 
             async def lose(node: int, request: Any, purpose: str = "") -> Any:
