@@ -63,9 +63,7 @@ class Difference(Exception):
 
 
 class Disturbed(Exception):
-    """The machine was so slow that locks ended too early, or that Kafka's broker was taken for dead.
-
-    The text says which; the script says nothing then."""
+    """Locks ended too early on a slow machine, or Kafka lost them: the text says which, and the script nothing."""
 
 
 class Taken:
@@ -85,7 +83,7 @@ class Taken:
         """What a member still holds, as it would accept it, by group and member."""
 
     def lost_locks(self) -> bool:
-        """Return whether a record came again without a higher count, as from a new leader, which knows no locks."""
+        """Return whether a record came again without a higher count, as from a leader that lost a lock."""
         each = [counts for of_group in self.counts.values() for counts in of_group.values()]
         return any(later <= count for counts in each for count, later in pairwise(counts))
 
@@ -185,7 +183,7 @@ class Comparison:
             if time.monotonic() - began > LOCK_MS / 1000:
                 raise Disturbed(f"locks of {LOCK_MS} ms ended before {fault}") from fault
             if self.kafka.lost_locks():
-                raise Disturbed(f"another leader of Kafka began without locks before {fault}") from fault
+                raise Disturbed(f"Kafka lost locks before {fault}") from fault
             raise
 
     def _play(self, name: str) -> None:

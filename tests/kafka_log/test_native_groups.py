@@ -13,7 +13,7 @@ from tests.kafka_log.brokers import Brokers
 SEEDS = (1, 2, 6, 12)
 
 
-def test_a_count_that_does_not_rise_is_of_a_leader_without_locks() -> None:
+def test_a_count_that_does_not_rise_is_of_a_leader_that_lost_a_lock() -> None:
     taken = Taken(SameTopic("http://127.0.0.1:1"))
     counts = taken.counts["one"][0, 7, "value"]
     for count, lost in ((1, False), (2, False), (2, True)):
