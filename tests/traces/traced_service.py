@@ -28,7 +28,7 @@ METHODS = (b"GET ", b"POST ")
 RUN = ("__main__.py", "sharequeue/service/service.py")
 """What runs the service. A frame of it does not make a request deeper."""
 BETWEEN = ("sharequeue/service/garbage.py", "sharequeue/repeats.py", "sharequeue_gateway/leader/rounds.py")
-"""What runs by time, ten times a second or more, with all that it calls: on a busy machine it is in every trace."""
+"""Timers that run ten times a second or more, with all that they call. On a busy machine they are in every trace."""
 TICK = "Server.serve"
 """Uvicorn looks ten times a second whether it should stop."""
 WRAPPERS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<module>")

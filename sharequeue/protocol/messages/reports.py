@@ -206,8 +206,9 @@ class AttentionList(Response):
 
 
 class FiguresRequest(Request):
-    """Asks for figures. `asker`: who takes the samples, until another gateway does; `number`: of this request.
-    `taken`: the number of the last one whose answer is in a sample, 0 at first. Answers to other askers are in one."""
+    """Asks for figures. `asker`: the gateway that takes the samples, under another name each time it begins.
+    `number`: of this request, from 1 on. `taken`: the number of its last request whose answer is in a sample; 0: of
+    none. What another asker was answered counts as sampled."""
 
     asker: str
     number: int

@@ -47,7 +47,7 @@ class Sampler:
     """By gateway, the number of its last answer that a sample has."""
 
     async def here(self, asked: FiguresRequest) -> Figures:
-        """The figures of this gateway. What happened is in each answer until a sample has it."""
+        """The figures of this gateway. Each answer has all counts that are in no sample yet."""
         pairs: dict[tuple[str, str], Counts] = {}
         paused = set[str]()
         async with self._answering:
